@@ -140,6 +140,26 @@ def test_a_budget_carries_over_and_the_member_that_is_back_has_the_current_model
     assert logged(home, "n3", "suspended")
 
 
+def test_a_member_that_is_started_again_rejoins(tmp_path):
+    home = patient(tmp_path / "f", config(rounds=300), patience="3s")
+    rest = [name for name in NAMES if name != "n3"]
+    with ForkedFederation(home, save_seconds=0.5) as running:
+        until_step(home, 20)
+        running.nodes["n3"].process.kill()
+        until(lambda: all(suspended(home, name) == {"n3"} for name in rest), "n3 is suspended")
+        furthest = max(monitored(home, name)["step"] for name in rest)
+        until_step(home, furthest + 10, rest)
+        running.start("n3")
+        until(lambda: all(suspended(home, name) == set() for name in NAMES), "n3 is back")
+        until_step(home, furthest + 20)
+        for name in rest:
+            # It did not send the others back.
+            assert not logged(home, name, "iterations repeated") or all(
+                line["before"] - line["step"] <= len(NAMES)
+                for line in logged(home, name, "iterations repeated")
+            )
+
+
 def test_a_member_that_dies_before_the_end_does_not_keep_the_others(tmp_path):
     """All but one have finished; they agree to go on without it, and end."""
     home = patient(tmp_path / "f", config(rounds=3), patience="3s")

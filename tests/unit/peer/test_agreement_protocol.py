@@ -452,6 +452,17 @@ def test_one_liar_cannot_suspend_a_member():
     assert world.decided == {}
 
 
+def test_floods_of_statements_are_refused_before_they_are_verified():
+    world = World()
+    many = endorsements("n3", ["n0"]) * 1000
+    with pytest.raises(Invalid, match="1000 statements of 5 members"):
+        world.running["n1"].receive(
+            "n0", replace(world.running["n0"].sheet_for("n1"), endorsements=many), 0.0
+        )
+    with pytest.raises(Invalid, match="1000 statements"):
+        VOTERS.check_change(ROSTER, change("n3"), many)
+
+
 def test_two_votes_in_one_ballot_are_named():
     world = World()
     one, ballot = world.running["n1"], Ballot(1, "n0")

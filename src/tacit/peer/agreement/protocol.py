@@ -149,6 +149,7 @@ class Agreement:
     def _use(self, sender: str, sheet: Sheet, now: float) -> None:
         """Use the statements of a sheet on the roster of this member."""
         electorate, roster = self.rules.electorate, self.roster
+        electorate.check_count(sheet.endorsements)
         for endorsement in sheet.endorsements:
             electorate.check_signature(endorsement, roster.digest)
             if endorsement.signer != sender:

@@ -85,6 +85,11 @@ class Electorate:
     def is_majority(self, names: Iterable[str]) -> bool:
         return 2 * len(set(names) & set(self.members)) > len(self.members)
 
+    def check_count(self, statements: Sequence[object], subjects: int = 1) -> None:
+        """Raise Invalid if there are more statements than members can make; each costs time."""
+        if len(statements) > subjects * len(self.members):
+            raise Invalid(f"{len(statements)} statements of {len(self.members)} members")
+
     def check_signature(self, signed: Signed[Any], roster: str) -> None:
         if signed.signer not in self.members:
             raise Invalid(f"{signed.signer[:40]!r} is not a member")
@@ -125,6 +130,7 @@ class Electorate:
             raise Invalid("a suspension of a node that is not a member")
         if self.make_change(roster, silent, back, since, change.step) != change:
             raise Invalid("a change that does not follow on the roster")
+        self.check_count(endorsements, subjects=len(silent | back))
         for signed in endorsements:
             self.check_signature(signed, roster.digest)
         if missing := self.unendorsed(roster, silent, back, endorsements):
@@ -173,6 +179,7 @@ class Electorate:
         self.check_signature(evidence.proposal, roster.digest)
         if evidence.proposal.signer != proposal.ballot.proposer:
             raise Invalid(f"a proposal of {evidence.proposal.signer} in another member's ballot")
+        self.check_count(evidence.promises)
         for one in evidence.promises:
             self.check_promise(roster, one)
             if one.promise.statement.ballot != proposal.ballot:
@@ -191,6 +198,7 @@ class Electorate:
             raise Invalid(f"a decision of generation {change.generation}")
         if len({vote.statement.ballot for vote in votes}) != 1:
             raise Invalid("a decision with votes of several ballots")
+        self.check_count(votes)
         for vote in votes:
             self.check_signature(vote, change.previous)
             if vote.statement.change != change:
