@@ -173,7 +173,7 @@ def test_a_matrix_that_no_longer_fits_is_reported(run, tmp_path):
     assert made.code == 0, made.err
     assert (
         "now follow the rule metropolis"
-        in run("add", "fed", "oslo=h:1", "--edges", "oslo:rome").out
+        in run("add", "fed", "oslo=h:1", "--edges", "oslo:rome,oslo:paris").out
     )
 
 
@@ -337,3 +337,20 @@ def test_a_changed_manifest_is_not_shown(run, fed):
     answer = run("show", "fed")
     assert (answer.code, answer.out) == (2, "")
     assert "not signed by the operator" in answer.err
+
+
+def test_patience_and_neighbours_are_set_and_shown(run):
+    made = run("create", "fed", "--nodes", NODES, *PLAN, "--patience", "10m")
+    assert made.code == 0, made.err
+    assert "patience = '10m' has little effect with 3 nodes" in made.err
+    assert (show(run)["patience"], show(run)["min_neighbours"]) == ("10m", 2)
+    refused = run("remove", "fed", "rome")
+    assert refused.code == 2
+    assert "--min-neighbours 1" in refused.err
+    assert run("set", "fed").code == 2
+    assert run("set", "fed", "--patience", "soon").code == 2
+    changed = run("set", "fed", "--patience", "forever", "--min-neighbours", "1")
+    assert changed.code == 0, changed.err
+    assert show(run)["generation"] == 2
+    assert run("remove", "fed", "rome").code == 0
+    assert (show(run)["patience"], show(run)["min_neighbours"]) == ("forever", 1)

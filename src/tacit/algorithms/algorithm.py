@@ -33,6 +33,7 @@ class Algorithm(ABC):
         mixes: Whether it communicates by `net.mix`, which robust mixing can replace.
         exact_mixing: Why it needs exact weighted averages from `net.mix`, as the end of a sentence;
             empty if it does not. Robust mixing gives no such averages.
+        protecting_neighbours: How many neighbours a client needs to be protected from each of them.
     """
 
     name: ClassVar[str]
@@ -43,6 +44,7 @@ class Algorithm(ABC):
     needs_total: ClassVar[bool] = False
     mixes: ClassVar[bool] = True
     exact_mixing: ClassVar[str] = ""
+    protecting_neighbours: ClassVar[int] = 1
 
     @abstractmethod
     def start(self, here: Here) -> Any:

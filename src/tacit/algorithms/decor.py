@@ -45,6 +45,7 @@ class Decor(PrivateAlgorithm):
     protects: ClassVar[str] = (
         "gradients, by noise that partly cancels, with a guarantee for the run"
     )
+    protecting_neighbours: ClassVar[int] = 2
 
     lr: Rate
     clip: float = 1.0

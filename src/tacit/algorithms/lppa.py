@@ -53,6 +53,7 @@ class LPPA(Algorithm):
         "masked row leaves a part of its mask in the models, for good"
     )
     protects: ClassVar[str] = "the gradient, by masks that cancel in the sum"
+    protecting_neighbours: ClassVar[int] = 2
 
     lr: Rate
     noise: Noise = Laplace(0.025)

@@ -83,6 +83,7 @@ class PrivateSGD(PrivateAlgorithm):
     mixes: ClassVar[bool] = False
     protects: ClassVar[str] = "everything but the noisy sum, with a guarantee for the whole run"
     needs_total: ClassVar[bool] = True
+    protecting_neighbours: ClassVar[int] = 2
 
     lr: Rate
     clip: float = 1.0

@@ -50,6 +50,7 @@ class Splitting(Algorithm):
     protects: ClassVar[str] = (
         "the gradient, by noise outside the subspace of convergence; not its differences"
     )
+    protecting_neighbours: ClassVar[int] = 2
 
     rho: float = 0.4
     solver: Solver = QuadraticSolver()

@@ -29,6 +29,12 @@ Requests = Annotated[
     typer.Option("--request", help="Request of a member, from `tacit member`; repeatable."),
 ]
 Later = Annotated[bool, typer.Option("--later", help="Notify the nodes later, with `announce`.")]
+Patience = Annotated[
+    str, typer.Option(help="Silence after which nodes go on without another, e.g. 10m.")
+]
+MinNeighbours = Annotated[
+    int | None, typer.Option(min=1, help="A node with fewer neighbours stops.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -48,6 +54,8 @@ def create(
     days: Days = 365,
     ca: Annotated[Path | None, typer.Option(help="Your own authority's certificate.")] = None,
     ca_key: CaKey = None,
+    patience: Patience = "forever",
+    min_neighbours: MinNeighbours = None,
 ) -> None:
     """Create a federation from the requests of its members.
 
@@ -78,6 +86,8 @@ def create(
         days=days,
         authority=_authority(ca, ca_key),
         ca_certificate=None if ca is None else _read_pem(ca),
+        patience=patience,
+        min_neighbours=min_neighbours,
     )
     print_summary(created.manifest())
     if ca is not None and ca_key is None:
@@ -174,6 +184,28 @@ def remove(
     before = federation.manifest()
     after = operator.remove(folder, node, edges=None if edges is None else split_list(edges))
     print_change(before, after)
+    announce_manifest(federation, before, later)
+
+
+@app.command("set")
+def set_rules(
+    folder: Folder,
+    patience: Annotated[str | None, typer.Option(help="As of `create`, e.g. 10m.")] = None,
+    min_neighbours: MinNeighbours = None,
+    later: Later = False,
+) -> None:
+    """Change what nodes do without others: sign a new roster with the same members."""
+    from tacit.cli.federation_nodes import announce_manifest
+    from tacit.cli.federation_tables import print_summary
+    from tacit.peer.federation import operator
+    from tacit.peer.federation.folders import FederationFolder
+
+    if patience is None and min_neighbours is None:
+        raise Misuse("There is nothing to set.", "Give --patience or --min-neighbours.")
+    federation = FederationFolder(folder)
+    before = federation.manifest()
+    after = operator.set_absence(folder, patience=patience, min_neighbours=min_neighbours)
+    print_summary(after)
     announce_manifest(federation, before, later)
 
 

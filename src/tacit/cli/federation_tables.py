@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from tacit.peer.federation.federation_client import NodeReport
 
 EXPIRES_SOON = 30  # days
-STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
+STYLES = {
+    "training": "green",
+    "finished": "bold green",
+    "waiting": "yellow",
+    "suspended": "yellow",
+    "saving": "bold red",
+}
 
 
 def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
@@ -50,6 +56,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "runs": [asdict(code) for code in named_code(manifest.config)],
         "graph": manifest.topology.describe(),
         "directed": manifest.topology.directed,
+        **manifest.absence.as_dict(),
         "members": [
             _describe_member(manifest, member, certificates.get(member.name))
             for member in manifest.members
@@ -117,6 +124,8 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         table.add_row(name, "", "", *_format_validity(description[name]), style="dim")
     console.print(table)
     console.print(description["graph"], highlight=False)
+    rules = f"{description['patience']}, min_neighbours = {description['min_neighbours']}"
+    console.print(f"patience = {rules}", highlight=False)
     width = max(len(member["name"]) for member in description["members"])
     for member in description["members"]:
         weights = dict(member["receives_from"])
@@ -149,11 +158,12 @@ def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
 
 def print_summary(manifest: Manifest) -> None:
     """One line about the federation, and the cautions of the algorithm."""
-    from tacit.peer.federation.agreed_settings import check_runnable
+    from tacit.peer.federation.agreed_settings import absence_cautions, check_runnable
 
     print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
     console = Console(stderr=True, soft_wrap=True)
-    for caution in check_runnable(manifest.config, manifest.graph):
+    cautions = check_runnable(manifest.config, manifest.graph) + absence_cautions(manifest)
+    for caution in cautions:
         console.print(f"Caution: {caution}", style="yellow", markup=False)
 
 
@@ -179,6 +189,14 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
         columns += [Column(name, justify="right") for name in ("sums", spent)]
     table = Table("node", "state", *columns, title=title, title_justify="left")
     remarks = []
+    # The newest agreement counts.
+    newest_epoch = max((status.epoch for status in statuses), default=0)
+    suspended = {
+        one.name: one.since
+        for status in statuses
+        if status.epoch == newest_epoch
+        for one in status.suspended
+    }
     for report in reports:
         name = report.member.name
         if report.status is not None:
@@ -186,9 +204,16 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
             remarks += [f"{name} {remark}" for remark in _remarks(report.status, newest)]
         elif name in ended:
             table.add_row(name, Text("ended", style="bold green"))
+        elif name in suspended:
+            table.add_row(name, Text("suspended", style="yellow"))
         else:
             table.add_row(name, Text("not reached", style="red"))
             remarks.append(f"{name} does not respond ({report.problem}); is it running?")
+    remarks += [
+        f"{name} is suspended since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the "
+        "others go on without it, and with it when it is back"
+        for name, since in suspended.items()
+    ]
     return Group(table, *(Text(remark) for remark in remarks))
 
 

@@ -33,3 +33,9 @@ def test_without_a_guarantee_there_is_no_column_for_it():
     assert "580/1160" in text
     assert "sums" not in text
     assert "ε" not in text
+
+
+def test_suspended_members_are_named_with_the_time():
+    suspended = [wire.Suspension(name="c", since=1_800_000_000)]
+    text = shown(wire.Status(phase="training", step=5, steps=9, epoch=1, suspended=suspended))
+    assert "c is suspended since 2027-01-15 08:00 UTC: the others go on without it" in text

@@ -49,7 +49,7 @@ def policy(folder, state=None, seconds=10):
 
 
 def manifest(generation=1):
-    return SimpleNamespace(federation="f", generation=generation)
+    return SimpleNamespace(federation="f", generation=generation, number=generation)
 
 
 def checkpoint(step, generation=1, rejoin=False):

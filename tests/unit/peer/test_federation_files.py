@@ -36,7 +36,8 @@ def configuration(**sections):
 
 
 def made(tmp_path, nodes=NODES, folder="fed", **sections):
-    return create(tmp_path / folder, "hospitals", nodes, configuration(**sections))
+    config = configuration(**sections)
+    return create(tmp_path / folder, "hospitals", nodes, config, min_neighbours=1)
 
 
 @pytest.fixture

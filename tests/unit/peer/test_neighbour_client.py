@@ -106,7 +106,9 @@ class FakeChannel:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("abc")}
-    return create(tmp_path_factory.mktemp("client") / "f", "clinics", nodes, CONFIG)
+    return create(
+        tmp_path_factory.mktemp("client") / "f", "clinics", nodes, CONFIG, min_neighbours=1
+    )
 
 
 @pytest.fixture

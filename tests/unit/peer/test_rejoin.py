@@ -9,6 +9,7 @@ import tacit
 from tacit.config.loading import make_config
 from tacit.peer.federation.manifest import make_manifest
 from tacit.peer.federation.roster import Member
+from tacit.peer.node.going_back import NO_CEILING, RejoinLimits
 from tacit.peer.node.roster_context import diameter, rejoin
 
 STEPS = 100
@@ -52,7 +53,8 @@ def rejoined(manifest, steps, thetas, **options):
     def take_part(i, name):
         like = torch.zeros(3)
         network = networks.of(manifest, name)
-        results[i] = rejoin(network, steps[i], STEPS, thetas[i], like, **options)
+        given = {key: value[i] if key == "limits" else value for key, value in options.items()}
+        results[i] = rejoin(network, steps[i], STEPS, thetas[i], like, **given)
 
     threads = [
         threading.Thread(target=take_part, args=(i, member.name))
@@ -123,3 +125,66 @@ def test_with_one_model_all_nodes_continue_from_the_latest():
     outcome = rejoined(roster(ring(6)), [41, 0, 42, 42, 12, 0], thetas, common=True)
     assert [step for step, _ in outcome] == [42] * 6
     assert all(torch.equal(theta, latest) for _, theta in outcome)
+
+
+# --- going back -----------------------------------------------------------------------------------
+
+
+def running(step, kept=(30, 38), clients=5):
+    return RejoinLimits.of(step, clients, kept, runs=True)
+
+
+def test_a_member_that_claims_to_be_at_the_beginning_does_not_send_all_back():
+    steps = [50, 51, 0, 51, 50]
+    thetas = [torch.full((3,), float(i)) for i in range(5)]
+    limits = [running(step) for step in steps[:2]] + [RejoinLimits()]
+    limits += [running(step) for step in steps[3:]]
+    outcome = rejoined(roster(ring(5)), steps, thetas, limits=limits)
+    # As far as a node that was restarted from a checkpoint would be, and it gets a model of others.
+    assert [step for step, _ in outcome] == [30] * 5
+    assert torch.equal(outcome[2][1], torch.full((3,), 2.0))
+    for i in (0, 1, 3, 4):
+        assert torch.equal(outcome[i][1], thetas[i])
+
+
+def test_nodes_that_run_go_back_to_the_earliest_of_them():
+    steps = [50, 51, 52, 51, 49]
+    thetas = [torch.zeros(3)] * 5
+    limits = [running(step, kept=(50,)) for step in steps]
+    assert [step for step, _ in rejoined(roster(ring(5)), steps, thetas, limits=limits)] == [49] * 5
+
+
+@pytest.mark.parametrize("common", [False, True])
+@pytest.mark.parametrize("claim", [(STEPS, 0), (50, STEPS), (2**62, 2**62)])
+def test_a_member_cannot_end_the_run_by_claiming_its_end(common, claim):
+    """It claims an iteration, and how far it goes back, that no honest node can have."""
+    manifest, everyone = roster(complete(3)), torch.ones(3, dtype=torch.uint8)
+
+    def exchange(messages, like):
+        honest = {"step": torch.tensor([50, 30]), "has_model": everyone}
+        return [honest, {"step": torch.tensor(claim), "has_model": everyone}]
+
+    network = SimpleNamespace(manifest=manifest, name="n0", exchange=exchange)
+    theta, like = torch.ones(3), torch.zeros(3)
+    step, model = rejoin(network, 50, STEPS, theta, like, common=common, limits=running(50))
+    assert step == 50
+    assert torch.equal(model, theta)
+
+
+def complete(n):
+    return tacit.Topology.complete(n).mixing("metropolis")
+
+
+def test_how_far_a_node_goes_back():
+    assert RejoinLimits.of(50, 5, [30, 40], runs=True) == RejoinLimits(30, 55)
+    assert RejoinLimits.of(50, 5, [49], runs=True) == RejoinLimits(45, 55)
+    assert RejoinLimits.of(3, 5, [], runs=True) == RejoinLimits(0, 8)
+    # After a restart it knows nothing of how far the others are.
+    assert RejoinLimits.of(40, 5, [30, 40], runs=False) == RejoinLimits(30, NO_CEILING)
+
+
+@pytest.mark.parametrize(("repeatable", "floor"), [
+    (100.0, 30), (float("inf"), 30), (20.0, 30), (8.0, 42), (0.0, 50), (-3.0, 50),
+])  # fmt: skip
+def test_a_budget_must_pay_for_what_is_repeated(repeatable, floor):
+    assert RejoinLimits(30, 55).within_budget(50, repeatable) == RejoinLimits(floor, 55)

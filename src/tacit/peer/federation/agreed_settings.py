@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from tacit.config.sections import Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.graph import Graph, Topology
+from tacit.peer.federation.absence import AbsenceRules, neighbour_counts
 from tacit.peer.federation.manifest import OWN_DATA, Manifest
 
 EDGE_LIST = "edges"  # the graph.kind that lists its edges
@@ -186,6 +188,43 @@ def with_sampling_rate(config: Config, clients: int) -> Config:
     rate = sampling_rate(section, config.run.batch_size, clients, section.samples)
     privacy = section.model_copy(update={"sampling_rate": rate})
     return config.model_copy(update={"privacy": privacy})
+
+
+def absence_rules(
+    config: Config, graph: Graph, patience: str, min_neighbours: int | None
+) -> AbsenceRules:
+    """What members do without others; by default with the neighbours that the algorithm needs.
+
+    If the graph has fewer anyway, there is no such limit; see `absence_cautions`.
+    """
+    if min_neighbours is None:
+        kind = algorithm_class(config.algorithm.name, "algorithm.name")
+        wanted = getattr(kind, "protecting_neighbours", 1)
+        min_neighbours = wanted if min(neighbour_counts(graph)) >= wanted else 1
+    return AbsenceRules(patience, min_neighbours)
+
+
+def absence_cautions(manifest: Manifest) -> list[str]:
+    """Sentences that warn an operator of what can happen when members are absent."""
+    rules, names = manifest.absence, manifest.names
+    kind = algorithm_class(manifest.config.algorithm.name, "algorithm.name")
+    wanted = getattr(kind, "protecting_neighbours", 1)
+    found = []
+    if rules.min_neighbours < wanted:
+        counts = neighbour_counts(manifest.graph)
+        few = [name for name, count in zip(names, counts, strict=True) if count < wanted]
+        reason = f"{', '.join(few[:5])} have fewer" if few else "the operator set it"
+        name, least = manifest.config.algorithm.name, rules.min_neighbours
+        found.append(
+            f"min_neighbours = {least}, as {reason}: {name} protects nodes with {wanted} "
+            "neighbours or more"
+        )
+    if rules.seconds < math.inf and len(names) < 4:
+        found.append(
+            f"patience = {rules.patience!r} has little effect with {len(names)} nodes: those who "
+            "are left must be a majority of all, and have enough neighbours"
+        )
+    return found
 
 
 def _takes_clients(kind: str) -> bool:

@@ -122,6 +122,12 @@ def check_issued(certificate: bytes, ca: bytes, name: str, federation: str) -> N
         )
 
 
+def check_issuer(certificate: bytes, ca: bytes) -> None:
+    """Raise Misuse unless one of the authorities has signed a certificate."""
+    loaded = load_certificate(certificate)
+    _check_issuer(loaded, ca, _common_name(loaded))
+
+
 def check_authority(ca: Credentials) -> PrivateKey:
     """The key of an authority; raise Misuse if it cannot sign certificates."""
     check_authority_certificate(ca.certificate)

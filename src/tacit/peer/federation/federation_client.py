@@ -123,6 +123,8 @@ def _report(member: Member, answer: bytes | str) -> NodeReport:
         return NodeReport(member, None, "its answer cannot be parsed")
     for field in ("name", "phase", "problem", "version", "certificate_notice"):
         setattr(status, field, _printable(getattr(status, field)))
+    for one in status.suspended:
+        one.name = _printable(one.name)
     status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
     return NodeReport(member, status)
 
@@ -161,7 +163,12 @@ def status_to_dict(status: wire.Status) -> dict[str, Any]:
     values["privacy"] = _values(status.privacy)
     for optional in ("loss", "accuracy", "privacy"):
         values[optional] = values[optional] if status.HasField(optional) else None
-    return {**values, "waiting_for": list(status.waiting_for), "manifest": status.manifest.hex()}
+    return {
+        **values,
+        "waiting_for": list(status.waiting_for),
+        "suspended": {one.name: one.since for one in status.suspended},
+        "manifest": status.manifest.hex(),
+    }
 
 
 def _values(message: Message) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.peer.federation import roster
+from tacit.peer.federation.absence import WAIT_FOREVER, AbsenceRules, roster_number
 from tacit.peer.federation.graph_table import GraphTable, format_graph, graph_table, parse_graph
 from tacit.peer.federation.roster import REMEDY, Member
 
@@ -31,6 +32,7 @@ HEADER = {
     "left": list,
 }
 TABLES = {"member": list, "topology": dict, "config": dict}
+ABSENCE = {"patience": str, "min_neighbours": int}
 FEDERATION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}-[0-9a-f]{8}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_BYTES = 16 * 2**20
@@ -53,6 +55,17 @@ class Manifest:
     # a revocation.
     former_members: tuple[str, ...]
     text: bytes
+    absence: AbsenceRules = WAIT_FOREVER
+    # Below: only of rosters that members agreed on. See tacit.peer.agreement.
+    epoch: int = 0  # agreements since the operator's roster
+    suspended: tuple[tuple[str, int], ...] = ()  # names and Unix times
+    # Epochs in which suspended members came back; their models were older than those of the others.
+    returned: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Identifies the roster within the federation; see `roster_order` for what is newer."""
+        return roster_number(self.generation, self.epoch)
 
     @cached_property
     def graph(self) -> Graph:
@@ -111,6 +124,7 @@ def make_manifest(
     config: Config,
     next_number: int = 0,
     former_members: Iterable[str] = (),
+    absence: AbsenceRules = WAIT_FOREVER,
 ) -> Manifest:
     """Write the text of a manifest and parse it, so that every reader sees the same contents.
 
@@ -123,6 +137,7 @@ def make_manifest(
         config: What the federation trains. Names of files are dropped, see `without_files`.
         next_number: The number of the next node to join, if it is above those of the members.
         former_members: Names of removed nodes.
+        absence: What members do without others.
     """
     members = tuple(members)
     next_number = max([next_number, *(member.number + 1 for member in members)])
@@ -135,6 +150,7 @@ def make_manifest(
     parts = [
         TITLE + roster.format_keys(dict(zip(HEADER, header, strict=True))),
         roster.format_members(members),
+        f"[absence]\n{roster.format_keys(absence.as_dict())}",
         format_graph(graph_table(graph)),
         to_toml({f"config.{name}": values for name, values in settings.items()}),
     ]
@@ -189,6 +205,8 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if values.get("format") != FORMAT:
         problem = f"format = {values.get('format')!r:.80} is not {FORMAT!r}."
         raise Misuse(problem, "Use the same version of tacit on all nodes.")
+    # Manifests of earlier versions do not have it.
+    absence = _parse_absence(values.pop("absence", WAIT_FOREVER.as_dict()))
     _, federation, generation, previous, next_number, former, tables, topology, settings = (
         roster.read_table(values, HEADER | TABLES, "at the top")
     )
@@ -207,8 +225,21 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     roster.check_roster(members, generation, next_number)
     graph, config = parse_graph(topology, len(members)), _parse_config(settings)
     return Manifest(
-        federation, generation, previous, members, graph, config, next_number, tuple(former), text
+        federation,
+        generation,
+        previous,
+        members,
+        graph,
+        config,
+        next_number,
+        tuple(former),
+        text,
+        absence,
     )
+
+
+def _parse_absence(table: Any) -> AbsenceRules:
+    return AbsenceRules(*roster.read_table(table, ABSENCE, "in [absence]"))
 
 
 def _parse_config(values: dict[str, Any]) -> Config:

@@ -19,7 +19,9 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, write_private
 from tacit.peer.federation import signing
+from tacit.peer.federation.absence import FOREVER, AbsenceRules, check_neighbours
 from tacit.peer.federation.agreed_settings import (
+    absence_rules,
     check_runnable,
     initial_graph,
     updated_graph,
@@ -55,6 +57,8 @@ def create(
     days: int = 365,
     authority: Credentials | None = None,
     ca_certificate: bytes | None = None,
+    patience: str = FOREVER,
+    min_neighbours: int | None = None,
 ) -> FederationFolder:
     """Create a federation in a new or empty folder.
 
@@ -71,6 +75,9 @@ def create(
         ca_certificate: The certificate (PEM) of an external authority whose key is not available.
             Certificate requests (node.csr, operator.csr) are written instead of certificates; see
             `install_certificate`.
+        patience: How long a member may be silent before the others go on without it, e.g. "10m".
+        min_neighbours: A node with fewer neighbours does not train. None: as many as the algorithm
+            needs for its protection, if the graph allows that.
     """
     if not NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot be the name of a federation.", NAME_REMEDY)
@@ -100,7 +107,9 @@ def create(
     graph, config = initial_graph(config, [member.name for member in members])
     check_runnable(config, graph)
     config = with_sampling_rate(config, len(members))
-    manifest = make_manifest(federation, 1, "", members, graph, config)
+    absence = absence_rules(config, graph, patience, min_neighbours)
+    check_neighbours(graph, [member.name for member in members], absence)
+    manifest = make_manifest(federation, 1, "", members, graph, config, absence=absence)
     return write_federation(
         path, manifest, mask_keys, days, authority, ca_certificate, requests=requests
     )
@@ -226,14 +235,44 @@ def manifest_without(before: Manifest, name: str, edges: Sequence[str] | None = 
     return _next_manifest(before, staying, edges, (*before.former_members, name))
 
 
+def set_absence(
+    path: Path, *, patience: str | None = None, min_neighbours: int | None = None
+) -> Manifest:
+    """Change what members do without others, and publish a new manifest; None keeps a rule."""
+    folder = existing_federation(path)
+    with file_lock(path):
+        folder.distribute()
+        before = folder.manifest()
+        absence = AbsenceRules(
+            before.absence.patience if patience is None else patience,
+            before.absence.min_neighbours if min_neighbours is None else min_neighbours,
+        )
+        check_neighbours(before.graph, before.names, absence)
+        after = make_manifest(
+            before.federation,
+            before.generation + 1,
+            before.hash.hex(),
+            before.members,
+            before.graph,
+            before.config,
+            before.next_number,
+            before.former_members,
+            absence,
+        )
+        folder.publish(after)
+    return after
+
+
 def _next_manifest(
     before: Manifest,
     members: Sequence[Member],
     edges: Sequence[str] | None,
     former_members: Sequence[str],
 ) -> Manifest:
-    graph, config = updated_graph(before, [member.name for member in members], edges)
+    names = [member.name for member in members]
+    graph, config = updated_graph(before, names, edges)
     check_runnable(config, graph)
+    check_neighbours(graph, names, before.absence)
     return make_manifest(
         before.federation,
         before.generation + 1,
@@ -243,6 +282,7 @@ def _next_manifest(
         config,
         before.next_number,
         former_members,
+        before.absence,
     )
 
 

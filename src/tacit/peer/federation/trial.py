@@ -52,6 +52,7 @@ def open_trial(folder: FederationFolder) -> FederationFolder:
             _sharing_metrics(manifest.config),
             manifest.next_number,
             manifest.former_members,
+            manifest.absence,
         )
         # A crash may have left it.
         part = place.with_name(f".{place.name}.new")

@@ -27,6 +27,7 @@ _gauge = partial(MetricDescription, "gauge")
 _counter = partial(MetricDescription, "counter")
 DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_generation": _gauge("Generation of the roster that the node uses."),
+    "tacit_suspended_members": _gauge("Members that the others go on without."),
     "tacit_step": _gauge("Iterations done."),
     "tacit_steps": _gauge("Iterations of the whole run."),
     "tacit_round": _gauge("Rounds done."),
@@ -36,6 +37,9 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_privacy_epsilon": _gauge("ε promised for the whole run."),
     "tacit_privacy_delta": _gauge("δ promised for the whole run."),
     "tacit_privacy_sums": _gauge("Iterations paid from the budget, under all rosters."),
+    "tacit_repeated_iterations_total": _counter(
+        "Iterations that were repeated after a change of the roster."
+    ),
     "tacit_sent_bytes_total": _counter("Bytes of messages sent.", "neighbour"),
     "tacit_received_bytes_total": _counter("Bytes of messages received.", "neighbour"),
     "tacit_messages_sent_total": _counter("Messages sent.", "neighbour"),

@@ -9,12 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from tacit.core.errors import Misuse
+from tacit.peer.federation.absence import roster_name, roster_order
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.checkpoint_store import (
     KEPT,
     CheckpointStore,
     NodeCheckpoint,
-    generation_and_step,
+    roster_and_step,
 )
 from tacit.peer.node.node_state import NodeState, Stopped
 
@@ -62,6 +63,11 @@ class CheckpointPolicy:
         """Whether this generation has a checkpoint of an iteration."""
         return step in self._steps
 
+    def kept_steps(self, roster: int) -> list[int]:
+        """The iterations of the checkpoints on disk under the roster with this number."""
+        kept = [roster_and_step(path) for path in self._store.newest_first()]
+        return [step for found, step in kept if found == roster_order(roster) and step >= 0]
+
     def save(self, checkpoint: NodeCheckpoint, *, retry: bool = True) -> None:
         """Save a checkpoint; with `retry`, wait as long as the disk is full.
 
@@ -101,21 +107,22 @@ class CheckpointPolicy:
                 text = f"No checkpoint in {self._folder} can be used ({'; '.join(problems)})."
                 raise Misuse(text, REPLACE_NODE)
             return None
-        if checkpoint.generation > manifest.generation:
+        ours, saved = roster_order(manifest.number), roster_order(checkpoint.generation)
+        if saved > ours:
             raise Misuse(
-                f"{self._folder} has a checkpoint of generation {checkpoint.generation}, but the "
-                f"manifest is of generation {manifest.generation}.",
+                f"{self._folder} has a checkpoint of {roster_name(checkpoint.generation)}, but "
+                f"the manifest is of {roster_name(manifest.number)}.",
                 "Put the newer federation.toml and federation.sig into the node's folder.",
             )
         damaged = self._store.newer_than(checkpoint)
-        generations = [generation_and_step(path)[0] for path in damaged]
+        rosters = [roster_and_step(path)[0] for path in damaged]
         # Neighbours rely on what this node sent after it switched to the generation.
-        if checkpoint.generation < manifest.generation and manifest.generation in generations:
-            damage = f"The checkpoints of generation {manifest.generation} in {self._folder}"
+        if saved < ours and ours in rosters:
+            damage = f"The checkpoints of {roster_name(manifest.number)} in {self._folder}"
             raise Misuse(f"{damage} are damaged.", REPLACE_NODE)
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
-        if checkpoint.generation == manifest.generation:
+        if saved == ours:
             # A repeated message must equal the first one, so the data must be the same.
             if checkpoint.data_digest != data_digest:
                 raise Misuse(

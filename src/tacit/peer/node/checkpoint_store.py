@@ -25,11 +25,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tacit.core import storage
+from tacit.peer.federation.absence import roster_order
 from tacit.peer.wire.messages import Envelope, ExchangeId, Tensors, WireMessage, raw_bytes
 
 FORMAT = "tacit-node-1"
-CHECKPOINT_FILE = re.compile(r"generation-(\d{6})-(?:rejoin|step-(\d{9}))\.safetensors")
-MESSAGES_FILE = re.compile(r"messages-\d{6}-\d{9}\.bin")
+CHECKPOINT_FILE = re.compile(r"generation-(\d{6,})-(?:rejoin|step-(\d{9}))\.safetensors")
+MESSAGES_FILE = re.compile(r"messages-\d{6,}-\d{9}\.bin")
 KEPT = 2  # checkpoints
 MIN_MAPPED_BYTES = 1 << 20  # of a message that is kept in its file instead of in memory
 METADATA = ("federation", "generation", "step", "rejoin", "wall_seconds", "data_digest")
@@ -43,7 +44,7 @@ class NodeCheckpoint:
     """Everything that a node needs to continue to the same bits."""
 
     federation: str
-    generation: int
+    generation: int  # the number of the roster
     step: int
     rejoin: bool  # the roster has just changed; `state` has the model only, or nothing
     state: Tensors
@@ -131,14 +132,14 @@ class CheckpointStore:
 
     def newer_than(self, checkpoint: NodeCheckpoint) -> list[Path]:
         """The files of newer checkpoints; if this one was loaded, they are damaged."""
-        limit = generation_and_step(Path(checkpoint.file))
-        return [path for path in self.newest_first() if generation_and_step(path) > limit]
+        limit = roster_and_step(Path(checkpoint.file))
+        return [path for path in self.newest_first() if roster_and_step(path) > limit]
 
     def newest_first(self) -> list[Path]:
         if not self._folder.is_dir():
             return []
         files = (path for path in self._folder.iterdir() if CHECKPOINT_FILE.fullmatch(path.name))
-        return sorted(files, key=generation_and_step, reverse=True)
+        return sorted(files, key=roster_and_step, reverse=True)
 
     def _write_messages(self, checkpoint: NodeCheckpoint) -> dict[Envelope, MessageLocation]:
         """Write the messages that are not on disk yet; return where all of them are."""
@@ -208,11 +209,11 @@ class CheckpointStore:
         return WireMessage(envelope, frame, digest)
 
 
-def generation_and_step(path: Path) -> tuple[int, int]:
-    """Generation and step of a checkpoint file, which order them; a rejoin has step −1."""
+def roster_and_step(path: Path) -> tuple[tuple[int, int], int]:
+    """Roster and step of a checkpoint file, which order them; a rejoin has step −1."""
     found = CHECKPOINT_FILE.fullmatch(path.name)
     assert found is not None
-    return int(found[1]), -1 if found[2] is None else int(found[2])
+    return roster_order(int(found[1])), -1 if found[2] is None else int(found[2])
 
 
 def _map(path: Path) -> memoryview:

@@ -321,6 +321,9 @@ class NeighbourClient:
             self._call("AnnounceManifest", state.signed_update())
             if not same:
                 raise RosterChanged
+        if same and theirs.epoch != ours.epoch:
+            self.report = f"uses the roster of epoch {theirs.epoch}, this node of {ours.epoch}"
+            raise RosterChanged  # one of them will learn what the members have agreed on
         state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
         state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
 

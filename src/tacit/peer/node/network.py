@@ -196,7 +196,7 @@ class PeerNetwork:
             )
 
     def _next_exchange(self) -> ExchangeId:
-        exchange = ExchangeId(self.manifest.generation, self._tick, self._index)
+        exchange = ExchangeId(self.manifest.number, self._tick, self._index)
         self._index += 1
         return exchange
 

@@ -16,6 +16,7 @@ from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
 from tacit.core.version import __version__
+from tacit.peer.federation.absence import check_neighbours, roster_order
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.monitoring.event_log import EventLog
@@ -24,9 +25,11 @@ from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
 from tacit.peer.node.digest_comparison import DigestComparison, begin_witness, check_and_record
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
+from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
+from tacit.peer.node.roster_agreement import RosterAgreement, agreed_roster
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.salt_agreement import agree_on_salts
 from tacit.peer.node.servers import run_servers
@@ -66,13 +69,18 @@ class Node:
     def __init__(self, folder: NodeFolder, options: NodeOptions, event_log: EventLog) -> None:
         self.folder, self.options, self.event_log = folder, options, event_log
         self.name = folder.name
-        manifest = folder.manifest()
-        self.local = self._load_data(manifest)
+        base = folder.manifest()
+        self.local = self._load_data(base)
         task = self.local.task
+        self._newest = agreed_roster(folder, base)
+        # While it is suspended, a node does not train under any roster.
+        manifest = self._newest if self.name in self._newest.names else base
         self._plan(manifest)
         active = ActiveRoster.load(folder, self.name, manifest)
         model = (task.parameters, str(task.dtype), options.share_scores)
         self.shared = NodeState(folder, self.name, active, event_log, *model)
+        self._agreement: RosterAgreement | None = None
+        self._limits = RejoinLimits()
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
@@ -95,7 +103,7 @@ class Node:
                 problem = f"{self.name} is running already, from {self.folder.path}."
                 raise Misuse(problem, "Stop that process first.")
             try:
-                self._resume(self.shared.manifest)
+                self._resume(self._newest)
                 self._serve()
             except Stopped:  # while the disk was full
                 self._log_stop()
@@ -113,8 +121,28 @@ class Node:
                 generation=manifest.generation,
                 **addresses,
             )
-            while not self._run_generation():
-                self._switch_roster()
+            self._take_part_in_agreements()
+            try:
+                if self._newest != manifest:
+                    self.shared.follow_agreement(self._newest)
+                while not self._run_generation():
+                    self._switch_roster()
+            finally:
+                self._leave_agreements()
+
+    def _take_part_in_agreements(self) -> None:
+        """Agree with the other members on who is suspended, if their patience ends."""
+        self._leave_agreements()
+        base = self.folder.manifest()
+        if base.absence.seconds < math.inf and self.name in base.names:
+            self._agreement = self.shared.agreement = RosterAgreement(self.shared, base)
+            self._agreement.start()
+
+    def _leave_agreements(self) -> None:
+        if self._agreement is not None:
+            self.shared.agreement = None
+            self._agreement.close()
+            self._agreement = None
 
     def _run_generation(self) -> bool:
         """Train under the active roster; return False if there is a newer one."""
@@ -155,9 +183,9 @@ class Node:
 
     def _open_records(self) -> FreshKeys:
         """What was sent under the active roster; what that spends is shown in the status."""
-        generation, budget = self.shared.manifest.generation, self.budget
+        number, budget = self.shared.manifest.number, self.budget
         allowed = math.inf if budget is None else budget.allowed_steps
-        records = FreshKeys(self.folder.run / "checkpoints", generation, allowed)
+        records = FreshKeys(self.folder.run / "checkpoints", number, allowed)
         if budget is not None:
             self.shared.show_spent(SpentBudget(budget, records))
         return records
@@ -178,12 +206,30 @@ class Node:
 
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
-        phase = "rejoining" if context.manifest.generation > 1 else "starting"
+        phase = "rejoining" if context.manifest.number > 1 else "starting"
         self.shared.report(phase=phase, step=self.step)
-        self.state, self.step = context.start(self.algorithm, self.step, self.steps, self.theta)
+        before, has_model = self.step, self.theta is not None
+        limits, spent = self._limits, self.shared.spent
+        if self.budget is not None and spent is not None:
+            ahead = self.steps - self.step
+            limits = limits.within_budget(
+                self.step, self.budget.allowed_steps - spent.records.sums - ahead
+            )
+        begin = partial(context.start, self.algorithm, self.step, self.steps, self.theta)
+        self.state, self.step = begin(limits)
+        if has_model and self.step != before:
+            self._log_jump(before)
         self.theta = self.state.theta
         self._evaluate(context)
         self._save(context)
+
+    def _log_jump(self, before: int) -> None:
+        """Log that this node repeats or skips iterations after a change of the roster."""
+        repeated = max(0, before - self.step)
+        event = "iterations repeated" if repeated else "iterations skipped"
+        why = "a member is behind" if repeated else "this node was behind; it has a newer model now"
+        self.event_log.write(event, "warning", why=why, before=before, step=self.step)
+        self.shared.metrics.count("tacit_repeated_iterations_total", repeated)
 
     def _train(self, context: RosterContext) -> None:
         shared, network, run = self.shared, context.network, context.manifest.config.run
@@ -214,11 +260,13 @@ class Node:
         self._write_model()
         readers = shared.active.outbox.readers.keys()
         clients = {client.member.name: client for client in context.network.clients}
-        while waiting := (readers - peers.finished) | (clients.keys() - peers.notified):
+        while waiting := (
+            (readers - peers.finished) | (clients.keys() - peers.notified) | self._unfinished()
+        ):
             shared.report(phase="finished", waiting_for=tuple(sorted(waiting)))
             for other in clients.keys() - peers.notified:
                 shared.check_interrupted()
-                notified = clients[other].notify_finished(context.manifest.generation, self.steps)
+                notified = clients[other].notify_finished(context.manifest.number, self.steps)
                 if notified or peers.has_stopped(other):
                     write = partial(peers.add_notified, other)
                     write_with_retry(shared, "the list of finished neighbours", write)
@@ -230,10 +278,30 @@ class Node:
         theta, seconds = self.state.theta[0], self._seconds()
         self._results.write_final(theta, self.algorithm.name, self.step, seconds)
 
+    def _unfinished(self) -> set[str]:
+        """Members that are no neighbours, but may need this node to agree on a roster."""
+        return set() if self._agreement is None else self._agreement.unfinished()
+
     def _switch_roster(self) -> None:
         """Continue under the announced roster; nothing more is sent under the old one."""
-        announced = self.shared.announced
-        assert announced is not None
+        while True:
+            manifest = self._next_roster()
+            if self.name not in dict(manifest.suspended):
+                break
+            self._wait_while_suspended(manifest)
+        self.event_log.write(
+            "roster changed",
+            generation=manifest.generation,
+            epoch=manifest.epoch,
+            members=manifest.names,
+        )
+        self._activate(manifest, self.shared.manifest.number)
+
+    def _next_roster(self) -> Manifest:
+        """The announced roster; installed, if it is the operator's."""
+        announced = self.shared.take_announced()
+        if announced.manifest.epoch:
+            return announced.manifest
         manifest = self.folder.manifest()
         # The operator may have installed it already.
         if manifest.generation < announced.manifest.generation:
@@ -242,15 +310,48 @@ class Node:
             install = partial(self.folder.install, *signed)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
-        generation, names = manifest.generation, manifest.names
-        self.event_log.write("roster changed", generation=generation, members=names)
-        self._activate(manifest)
+        # Its members start with no votes.
+        self._take_part_in_agreements()
+        return manifest
 
-    def _activate(self, manifest: Manifest) -> None:
-        """Use a roster that is new to this node, and save that before anything else."""
+    def _wait_while_suspended(self, manifest: Manifest) -> None:
+        """Wait until another roster is announced; this node does not train in the meantime."""
+        shared = self.shared
+        shared.suspended_by = manifest
+        since = dict(manifest.suspended)[self.name]
         self.state = None
-        # Some data depend on the number of clients: parts of a public dataset, generated data.
-        self.local = self._load_data(manifest)
+        self.event_log.write(
+            "suspended", "warning", epoch=manifest.epoch, since=since,
+            why="this node was silent for longer than the patience, so the others go on without it",
+            remedy="Nothing to do: it takes part again once a majority of the members hears it.",
+        )  # fmt: skip
+        shared.report(phase="suspended", waiting_for=(), problem="")
+        shared.clock.stop()
+        while shared.announced is None:
+            if shared.stop.wait(0.1):
+                raise Stopped
+
+    def _activate(self, manifest: Manifest, before: int) -> None:
+        """Use a roster that is new to this node, and save that before anything else.
+
+        Args:
+            manifest: The new roster.
+            before: The number of the roster that this node used before.
+        """
+        # Without a state it has never trained under that roster, and keeps the limits it had.
+        if self.state is not None or before != self.shared.manifest.number:
+            clients, kept = len(self.shared.manifest.members), self._checkpoints.kept_steps(before)
+            runs = self.state is not None
+            self._limits = RejoinLimits.of(self.step, clients, kept, runs=runs)
+        self.state = None
+        generation, epoch = roster_order(before)
+        last = epoch if generation == manifest.generation else 0
+        if dict(manifest.returned).get(self.name, 0) > last:
+            # The others went on without it: it gets their model.
+            self.theta, self.step = None, 0
+        # Some data depend on the number of clients: parts of a public dataset, generated data. A
+        # suspended member keeps its data, so that those of the others stay the same.
+        self.local = self._load_data(self.folder.manifest() if manifest.epoch else manifest)
         # What clients add to hide a sum depends on how many there are.
         self._plan(manifest)
         self.shared.report(steps=self.steps)
@@ -258,6 +359,7 @@ class Node:
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
         self.shared.metrics.set("tacit_generation", manifest.generation)
+        self.shared.metrics.set("tacit_suspended_members", len(manifest.suspended))
         self._checkpoints.save(self._make_checkpoint(rejoin=True))
 
     def _resume(self, manifest: Manifest) -> None:
@@ -268,8 +370,10 @@ class Node:
             return
         self._earlier_seconds = checkpoint.wall_seconds
         self.step, self.theta = checkpoint.step, checkpoint.state.get("theta")
-        if checkpoint.generation < manifest.generation:
-            self._activate(manifest)
+        if self.name not in manifest.names:
+            pass  # it is suspended
+        elif roster_order(checkpoint.generation) < roster_order(manifest.number):
+            self._activate(manifest, checkpoint.generation)
         elif not checkpoint.rejoin:
             self.state = self.algorithm.state_class(**checkpoint.state)
             for message in checkpoint.messages:
@@ -288,7 +392,7 @@ class Node:
         manifest, messages = self.shared.manifest, self.shared.active.outbox.messages()
         model = {} if self.theta is None else {"theta": self.theta}
         state = model if rejoin else tensors_of(self.state)
-        when = (manifest.federation, manifest.generation, self.step)
+        when = (manifest.federation, manifest.number, self.step)
         return NodeCheckpoint(*when, rejoin, state, messages, self._seconds(), self.local.digest)
 
     def _evaluate(self, context: RosterContext) -> None:
@@ -323,6 +427,8 @@ class Node:
 
     def _plan(self, manifest: Manifest) -> None:
         """Make the algorithm, and decide when the run ends: all nodes decide the same."""
+        # Also a manifest that the operator has signed must not leave a node unprotected.
+        check_neighbours(manifest.graph, manifest.names, manifest.absence)
         self.algorithm, self.round_length = make_algorithm_for(
             manifest.config, self.local.task, manifest.graph, reserve=REPEATED_ITERATIONS
         )

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
+from tacit.peer.federation.absence import roster_order
 from tacit.peer.federation.equivocation import Proof
 from tacit.peer.federation.folders import NodeFolder, check_named
 from tacit.peer.federation.manifest import Manifest, parse_manifest
@@ -46,7 +47,7 @@ class ActiveRoster:
     def load(cls, folder: NodeFolder, name: str, manifest: Manifest) -> ActiveRoster:
         """An empty outbox, and the finished neighbours from the node's folder."""
         readers = [member.name for member in manifest.out_neighbours(name)]
-        finished = FinishedPeers(folder.run / "finished.json", manifest.generation)
+        finished = FinishedPeers(folder.run / "finished.json", manifest.number)
         return cls(manifest, Outbox(readers), finished)
 
 
@@ -71,6 +72,20 @@ class AnnouncedManifest:
     signature: bytes
 
 
+class AgreementView(Protocol):
+    """What the threads of a node see of its part in agreements of the members."""
+
+    @property
+    def problem(self) -> str:
+        """Why the members cannot go on without a silent one; empty if nothing prevents it."""
+
+    def answer(self, caller: str, content: bytes) -> bytes:
+        """Use a sheet from a member, and return this node's."""
+
+    def unfinished(self) -> set[str]:
+        """Members that may still need this node, although it has finished."""
+
+
 @dataclass(eq=False)
 class NodeState:
     """Shared by the threads that train, serve and fetch."""
@@ -93,6 +108,8 @@ class NodeState:
     waiting_since: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     announced: AnnouncedManifest | None = None  # verified, but not active yet
+    agreement: AgreementView | None = None  # None while the members wait for ever
+    suspended_by: Manifest | None = None  # the roster without this node, if there is one
     _cancel: Callable[[], None] = lambda: None  # ends what the training thread waits for
     _started: float = field(default_factory=time.monotonic)
     witness: DigestWitness = field(init=False)
@@ -144,6 +161,8 @@ class NodeState:
     def current_progress(self) -> NodeProgress:
         """The progress. A neighbour that hangs sends no notice, so its silence is added here."""
         progress, awaited = self.progress, self.awaited
+        if self.agreement is not None and not progress.problem:
+            progress = replace(progress, problem=self.agreement.problem)
         if not awaited or time.monotonic() - self.waiting_since < SILENCE_SECONDS:
             return progress
         reports = {text.split(" ")[0]: text for text in progress.waiting_for}
@@ -196,9 +215,11 @@ class NodeState:
     def signed_update(self) -> wire.SignedManifest:
         """The newest manifest that this node knows, and the operator's log."""
         newer = self.announced
-        text, signature = (
-            (newer.manifest.text, newer.signature) if newer else self.folder.signed_manifest()
-        )
+        # What the members have agreed on among themselves has no signature of the operator.
+        if newer is not None and newer.signature:
+            text, signature = newer.manifest.text, newer.signature
+        else:
+            text, signature = self.folder.signed_manifest()
         log = self.changes.log.text
         return wire.SignedManifest(manifest=text, signature=signature, log=log)
 
@@ -214,11 +235,31 @@ class NodeState:
             return f"the certificate of {self.name} is revoked by entry {entry} of the log"
         return expiry_notice(self.name, expiry, now)
 
-    def activate(self, roster: ActiveRoster) -> None:
+    def follow_agreement(self, manifest: Manifest) -> None:
+        """Switch to a roster that the members have decided, if it is newer."""
+        order = roster_order(manifest.number)
         with self._lock:
-            self.active = roster
+            known = [self.manifest, self.suspended_by, self.announced and self.announced.manifest]
+            if any(one and order <= roster_order(one.number) for one in known):
+                return
+            self.announced = AnnouncedManifest(manifest, b"")
+            self._cancel()
+        names = [name for name, _ in manifest.suspended]
+        self.event_log.write("members agreed", epoch=manifest.epoch, suspended=names)
+
+    def take_announced(self) -> AnnouncedManifest:
+        """The newer roster, which is no longer pending."""
+        with self._lock:
+            announced, self.announced = self.announced, None
+        assert announced is not None
+        return announced
+
+    def activate(self, roster: ActiveRoster) -> None:
+        order = roster_order(roster.manifest.number)
+        with self._lock:
+            self.active, self.suspended_by = roster, None
             pending = self.announced
-            if pending and pending.manifest.generation <= roster.manifest.generation:
+            if pending and roster_order(pending.manifest.number) <= order:
                 self.announced = None
 
     def on_interrupt(self, cancel: Callable[[], None]) -> None:
@@ -262,6 +303,7 @@ class NodeState:
             version=__version__,
             log_entries=self.changes.log.number,
             log_head=bytes.fromhex(self.changes.log.head),
+            epoch=manifest.epoch,
         )
 
     def find_mismatch(self, theirs: wire.NodeInfo) -> str | None:
@@ -278,7 +320,8 @@ class NodeState:
         if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
             there = f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there"
             return f"{there}, {ours.parameters} ({ours.dtype}) here"
-        if theirs.generation == ours.generation and theirs.manifest_sha256 != ours.manifest_sha256:
+        same = (theirs.generation, theirs.epoch) == (ours.generation, ours.epoch)
+        if same and theirs.manifest_sha256 != ours.manifest_sha256:
             names = sorted({*theirs.sections, *ours.sections})
             changed = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
             parts = ", ".join(changed)[:200] or "form"
@@ -287,7 +330,7 @@ class NodeState:
 
     def progress_notice(self) -> wire.ProgressNotice:
         """What neighbours that wait are told. What others claim is not passed on."""
-        now, generation = self.current_progress(), self.manifest.generation
+        now, generation = self.current_progress(), self.manifest.number
         names = [text.split(" ")[0] for text in now.waiting_for]
         return wire.ProgressNotice(generation=generation, tick=now.step, waiting_for=names)
 
@@ -301,6 +344,7 @@ class NodeState:
     def status(self, *, scores: bool = True) -> wire.Status:
         progress = asdict(self.current_progress()) | {"problem": self.problem}
         expiry = self.credentials.expiry
+        roster = self.suspended_by or self.manifest
         if not scores:
             del progress["loss"], progress["accuracy"]
         return wire.Status(
@@ -312,6 +356,8 @@ class NodeState:
             uptime_seconds=time.monotonic() - self._started,
             version=__version__,
             manifest=self.manifest.hash,
+            epoch=roster.epoch,
+            suspended=[wire.Suspension(name=name, since=at) for name, at in roster.suspended],
             privacy=None if self.spent is None else wire.SpentBudget(**self.spent.as_dict()),
             certificate_expiry=expiry,
             certificate_notice=self.certificate_notice(expiry, time.time()),

@@ -6,7 +6,9 @@ model.
 
 1. Every node tells its neighbours the earliest iteration it knows of and which nodes have a model.
    After as many exchanges as the diameter of the graph, all nodes know both. They continue from the
-   earliest iteration, each with its own model, so that no node trains less than was requested.
+   earliest iteration, each with its own model, so that no node trains less than was requested. But
+   they go back no further than each of them accepts: see tacit.peer.node.going_back. Nodes that
+   are further behind count as nodes without a model.
 2. If nodes lack a model, their neighbours send theirs, again as often as the diameter. Such a node
    takes the mean of the first models that reach it.
 
@@ -33,11 +35,14 @@ from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.graph import Graph
 from tacit.peer.federation.manifest import Manifest
+from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.network import CheckSent, PeerNetwork
 from tacit.peer.node.node_state import NodeState
 from tacit.privacy.keystreams import KeyRing
+
+ANY_ITERATION = RejoinLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +82,7 @@ class RosterContext:
         objective = HostedObjective(task, [number], loader, "looped", run.seed, run.device)
         keys = KeyRing(
             federation=manifest.federation,
-            generation=manifest.generation,
+            generation=manifest.number,
             names=manifest.names,
             publics=[one.mask_key for one in manifest.members],
             secrets={position: folder.mask_secret()},
@@ -96,17 +101,23 @@ class RosterContext:
         return replace(self, keys=keys, here=here)
 
     def start(
-        self, algorithm: Algorithm, step: int, steps: int, theta: Tensor | None
+        self,
+        algorithm: Algorithm,
+        step: int,
+        steps: int,
+        theta: Tensor | None,
+        limits: RejoinLimits = ANY_ITERATION,
     ) -> tuple[Any, int]:
         """Start the algorithm; return its first state and the iteration of that.
 
         This node has done `step` of `steps` iterations and has the model `theta` [1, P], if any.
         """
         here = self.here
-        if self.manifest.generation > 1:
+        if self.manifest.number > 1:
             own = None if theta is None else theta[0]
             common = algorithm.needs_total
-            step, row = rejoin(self.network, step, steps, own, here.theta0[0], common=common)
+            like = here.theta0[0]
+            step, row = rejoin(self.network, step, steps, own, like, common=common, limits=limits)
             if row is not None:
                 first = row[None]
                 task = replace(self.objective.task, initial=lambda seed, clients: first.clone())
@@ -129,6 +140,7 @@ def rejoin(
     like: Tensor,
     *,
     common: bool = False,
+    limits: RejoinLimits = ANY_ITERATION,
 ) -> tuple[int, Tensor | None]:
     """Agree with all nodes on how to continue.
 
@@ -140,6 +152,7 @@ def rejoin(
         like: Any model [P], for type and shape.
         common: Whether all nodes must continue from one model. Those that are behind others then
             take theirs; nodes of one iteration have the same.
+        limits: What this node accepts.
 
     Returns:
         The iteration to continue from, and this node's model; None if no node has one.
@@ -149,15 +162,18 @@ def rejoin(
     has_model[names.index(network.name)] = theta is not None
     choose = max if common else min
     if theta is None:
-        step = 0 if common else steps
-    agreed, has_model = _agree(network, step, has_model, choose)
+        step, limits = (0 if common else steps), ANY_ITERATION
+    chosen, floor, has_model = _agree(network, step, has_model, choose, limits)
     if not has_model.any():
         return 0, None
-    if common:
-        theta = theta if step == agreed else None
+    agreed = max(chosen, floor)
+    if common or chosen < agreed:
+        # Those that are behind take the model of the others.
+        behind = step != agreed if common else step < agreed
+        theta = None if behind else theta
         has_model = torch.zeros_like(has_model)
         has_model[names.index(network.name)] = theta is not None
-        _, has_model = _agree(network, agreed, has_model, choose)
+        *_, has_model = _agree(network, agreed, has_model, choose, ANY_ITERATION)
     lacking = {name for name, has in zip(names, has_model, strict=True) if not has}
     if lacking:
         theta = _share_models(network, lacking, theta, like)
@@ -165,16 +181,23 @@ def rejoin(
 
 
 def _agree(
-    network: PeerNetwork, step: int, has_model: Tensor, choose: Callable[[list[int]], int]
-) -> tuple[int, Tensor]:
-    """The earliest or latest iteration of all nodes, and which of them have a model [N]."""
-    receivers = network.manifest.out_neighbours(network.name)
+    network: PeerNetwork,
+    step: int,
+    has_model: Tensor,
+    choose: Callable[[list[int]], int],
+    limits: RejoinLimits,
+) -> tuple[int, int, Tensor]:
+    """The earliest or latest iteration of all nodes, the highest floor, and who has a model [N]."""
+    receivers, floor = network.manifest.out_neighbours(network.name), limits.floor
     for _ in range(diameter(network.manifest.graph)):
-        ours = {"step": torch.tensor([step]), "has_model": has_model}
+        ours = {"step": torch.tensor([step, floor]), "has_model": has_model}
         theirs = network.exchange({member.name: ours for member in receivers}, ours)
-        step = choose([step, *(max(0, int(one["step"])) for one in theirs)])
+        claims = torch.stack([one["step"].clamp(min=0) for one in theirs] or [ours["step"]])
+        believed = [claim for claim in claims.T[0].tolist() if claim <= limits.ceiling]
+        floors = [claim for claim in claims.T[1].tolist() if claim <= limits.ceiling]
+        step, floor = choose([step, *believed]), max([floor, *floors])
         has_model = torch.stack([has_model, *(one["has_model"] for one in theirs)]).amax(0)
-    return step, has_model
+    return step, floor, has_model
 
 
 def _share_models(

@@ -17,6 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 
+from tacit.peer.agreement.statements import MAX_SHEET_BYTES
 from tacit.peer.federation.certificates import OPERATOR
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.wire import transport, wire_pb2 as wire
@@ -57,6 +58,7 @@ class PeerService:
         return grpc.method_handlers_generic_handler(
             transport.SERVICE,
             {
+                "Agree": self._unary(wire.AgreementSheet, self._agree, MAX_SHEET_BYTES),
                 "Hello": self._unary(wire.NodeInfo, self._hello),
                 "FetchMessages": grpc.stream_stream_rpc_method_handler(self._fetch_messages),
                 "NotifyFinished": self._unary(wire.Finished, self._notify_finished),
@@ -150,7 +152,8 @@ class PeerService:
         return caller if self._is_member_or_operator(caller) else "others"
 
     def _is_member_or_operator(self, caller: str) -> bool:
-        return caller == OPERATOR or caller in self._state.manifest.names
+        manifest = self._state.manifest
+        return caller == OPERATOR or caller in manifest.names or caller in dict(manifest.suspended)
 
     def _hello(self, theirs: wire.NodeInfo, caller: str) -> wire.NodeInfo:
         if why := self._state.find_mismatch(theirs):
@@ -178,7 +181,7 @@ class PeerService:
         exchange, state = from_wire(request.exchange), self._state
         while context.is_active() and not state.stop.is_set():
             active, steps = state.active, state.progress.steps
-            if exchange.generation != active.manifest.generation:
+            if exchange.generation != active.manifest.number:
                 yield notice_chunk(state.progress_notice())
                 return
             if 0 < steps < exchange.tick:
@@ -205,7 +208,7 @@ class PeerService:
 
     def _notify_finished(self, end: wire.Finished, caller: str) -> wire.Empty:
         active, steps = self._state.active, self._state.progress.steps
-        at_end = (end.generation, end.tick) == (active.manifest.generation, steps)
+        at_end = (end.generation, end.tick) == (active.manifest.number, steps)
         if caller not in active.outbox.readers or not at_end:
             when = f"iteration {end.tick} of generation {end.generation}"
             text = f"{caller} cannot have finished at {when}"
@@ -232,6 +235,20 @@ class PeerService:
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
         return self._state.signed_update()
+
+    def _agree(self, sheet: wire.AgreementSheet, caller: str) -> wire.AgreementSheet:
+        agreement = self._state.agreement
+        if agreement is None or caller == OPERATOR or not self._is_member_or_operator(caller):
+            text = f"{caller} and {self._state.name} have nothing to agree on"
+            raise Refused(StatusCode.FAILED_PRECONDITION, None, text)
+        try:
+            return wire.AgreementSheet(content=agreement.answer(caller, sheet.content))
+        except ValueError as problem:
+            text = f"{len(sheet.content)} bytes that are no sheet: {problem}"
+            raise Refused(StatusCode.INVALID_ARGUMENT, "malformed", text) from None
+        except OSError as problem:  # the caller repeats the call until the disk has space
+            text = f"cannot be saved: {problem.strerror}"
+            raise Refused(StatusCode.UNAVAILABLE, None, text) from None
 
     def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
         if why := self._state.receive_manifest(signed, caller):

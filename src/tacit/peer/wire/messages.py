@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from tacit.peer.federation.absence import roster_name
+
 Tensors = Mapping[str, Tensor]
 
 DTYPES = {
@@ -45,7 +47,7 @@ class ExchangeId:
     index: int
 
     def __str__(self) -> str:
-        return f"generation {self.generation}, iteration {self.tick}, exchange {self.index}"
+        return f"{roster_name(self.generation)}, iteration {self.tick}, exchange {self.index}"
 
 
 @dataclass(frozen=True)

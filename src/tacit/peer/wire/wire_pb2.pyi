@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeInfo(_message.Message):
-    __slots__ = ("protocol", "federation", "generation", "manifest_sha256", "sections", "parameters", "dtype", "version", "log_entries", "log_head")
+    __slots__ = ("protocol", "federation", "generation", "manifest_sha256", "sections", "parameters", "dtype", "version", "log_entries", "log_head", "epoch")
     class SectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class NodeInfo(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     federation: str
     generation: int
@@ -35,7 +36,8 @@ class NodeInfo(_message.Message):
     version: str
     log_entries: int
     log_head: bytes
-    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest_sha256: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., log_entries: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
+    epoch: int
+    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest_sha256: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., log_entries: _Optional[int] = ..., log_head: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ExchangeId(_message.Message):
     __slots__ = ("generation", "tick", "index")
@@ -99,6 +101,20 @@ class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AgreementSheet(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...
+
+class Suspension(_message.Message):
+    __slots__ = ("name", "since")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    since: int
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ...) -> None: ...
+
 class SignedManifest(_message.Message):
     __slots__ = ("manifest", "signature", "log")
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
@@ -110,7 +126,7 @@ class SignedManifest(_message.Message):
     def __init__(self, manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log: _Optional[bytes] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest", "privacy", "certificate_expiry", "certificate_notice")
+    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest", "privacy", "certificate_expiry", "certificate_notice", "epoch", "suspended")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +147,8 @@ class Status(_message.Message):
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_EXPIRY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_NOTICE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     generation: int
     phase: str
@@ -151,7 +169,9 @@ class Status(_message.Message):
     privacy: SpentBudget
     certificate_expiry: float
     certificate_notice: str
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ..., certificate_expiry: _Optional[float] = ..., certificate_notice: _Optional[str] = ...) -> None: ...
+    epoch: int
+    suspended: _containers.RepeatedCompositeFieldContainer[Suspension]
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ..., certificate_expiry: _Optional[float] = ..., certificate_notice: _Optional[str] = ..., epoch: _Optional[int] = ..., suspended: _Optional[_Iterable[_Union[Suspension, _Mapping]]] = ...) -> None: ...
 
 class Scores(_message.Message):
     __slots__ = ("step", "loss", "accuracy")
