@@ -68,7 +68,7 @@ def plan(
 def federation(folder, config, clients=5):
     """A federation of nodes n0, n1, … on this machine."""
     nodes = {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(clients))}
-    return create(folder, "clinics", nodes, config)
+    return create(folder, "clinics", nodes, config, min_neighbours=1)
 
 
 def twin(home, folder):

@@ -13,14 +13,16 @@ from tacit.config.loading import make_config
 from tacit.peer.federation.operator import create
 
 PATIENCE = "4s"
+# So little that two runs with other masks end with nearly the same accuracy.
+NOISE = {"law": "laplace", "scale": 0.001}
 
 
 def config(algorithm=None, rounds=30):
     return make_config({
         "data": {"name": "mnist-mini", "limit_train": 2000, "limit_test": 1000},
-        "model": {"name": "mlp", "hidden": [16]},
+        "model": {"name": "linear"},
         "graph": {"kind": "ring", "clients": 5},
-        "algorithm": algorithm or {"name": "lppa", "lr": 0.1},
+        "algorithm": algorithm or {"name": "lppa", "lr": 0.1, "noise": NOISE},
         "run": {"rounds": rounds, "iterations_per_round": 10, "batch_size": 64, "seed": 3,
                 "evaluate_every": 10},
     })  # fmt: skip
@@ -73,7 +75,7 @@ def test_the_others_go_on_without_a_member_that_was_killed_for_good(tmp_path):
     found, expected = summaries(home, rest), summaries(without, rest)
     assert {one["steps"] for one in found.values()} == {300}
     for name in rest:
-        assert found[name]["accuracy"] > 60
+        assert found[name]["accuracy"] > 80
     mean = [sum(one["accuracy"] for one in each.values()) / 4 for each in (found, expected)]
     assert abs(mean[0] - mean[1]) <= 1.0, mean
 
@@ -81,7 +83,7 @@ def test_the_others_go_on_without_a_member_that_was_killed_for_good(tmp_path):
 @pytest.fixture
 def divided(tmp_path):
     """A federation whose network can be divided, while it trains."""
-    home = patient(tmp_path / "f", config(rounds=200))
+    home = patient(tmp_path / "f", config(rounds=2000))
     fronts = [int(member.address.rpartition(":")[2]) for member in home.members]
     backs = free_ports(len(NAMES))
     listen = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, backs, strict=True)}
@@ -141,7 +143,7 @@ def test_a_budget_carries_over_and_the_member_that_is_back_has_the_current_model
 
 
 def test_a_member_that_is_started_again_rejoins(tmp_path):
-    home = patient(tmp_path / "f", config(rounds=300), patience="3s")
+    home = patient(tmp_path / "f", config(rounds=2000), patience="3s")
     rest = [name for name in NAMES if name != "n3"]
     with ForkedFederation(home, save_seconds=0.5) as running:
         until_step(home, 20)
