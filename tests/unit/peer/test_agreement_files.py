@@ -6,7 +6,7 @@ import pytest
 from test_absence import made
 
 from tacit.core.errors import Misuse
-from tacit.peer.agreement.quorum import Electorate, Roster, Unsafe
+from tacit.peer.agreement.quorum import Electorate, Invalid, Roster, Unsafe
 from tacit.peer.agreement.rosters import FederationRosters
 from tacit.peer.agreement.signatures import make_signer, make_verifier
 from tacit.peer.agreement.statements import (
@@ -40,7 +40,7 @@ def suspended(base, *names, epoch=1):
 
 def signer(home, name, federation=None):
     own = home.node(name).credentials()
-    return make_signer(own, name, federation or home.manifest().federation)
+    return make_signer(lambda: own, name, federation or home.manifest().federation)
 
 
 def test_a_roster_without_a_member_is_the_one_that_the_operator_would_make(home):
@@ -142,3 +142,19 @@ def test_what_is_no_sheet_is_refused(content):
 def test_a_sheet_survives_its_way(home):
     sheet = Sheet(1, 0, "roster", False, (signer(home, "a")(ENDORSEMENT),))
     assert parse_sheet(to_json(sheet)) == sheet
+
+
+def test_a_revoked_certificate_votes_no_more_but_what_it_decided_holds(home):
+    base, federation = home.manifest(), home.manifest().federation
+    revoked = signer(home, "a")(ENDORSEMENT).certificate
+    electorate = Electorate(
+        tuple(base.names),
+        FederationRosters(base),
+        make_verifier(home.ca(), federation),
+        lambda signed: signed.certificate != revoked,
+    )
+    electorate.check_signature(signer(home, "b")(ENDORSEMENT), ENDORSEMENT.roster)
+    statement = signer(home, "a")(ENDORSEMENT)
+    with pytest.raises(Invalid, match="revoked"):
+        electorate.check_signature(statement, ENDORSEMENT.roster)
+    electorate.check_signature(statement, ENDORSEMENT.roster, decided=True)

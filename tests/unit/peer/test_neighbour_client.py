@@ -15,7 +15,7 @@ from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.membership import change_address, revoke
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node import neighbour_client as module
+from tacit.peer.node import member_channel, neighbour_client as module
 from tacit.peer.node.neighbour_client import MAX_PAUSE, MIN_PAUSE, NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.wire import wire_pb2 as wire
@@ -114,7 +114,7 @@ def home(tmp_path_factory):
 @pytest.fixture
 def channel(monkeypatch):
     fake = FakeChannel()
-    monkeypatch.setattr(module, "open_channel", lambda *_: fake)
+    monkeypatch.setattr(member_channel, "open_channel", lambda *_: fake)
     monkeypatch.setattr(module, "MIN_PAUSE", 0.001)
     return fake
 

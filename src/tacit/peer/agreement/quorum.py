@@ -76,11 +76,20 @@ class Roster:
 
 @dataclass(frozen=True)
 class Electorate:
-    """The members of the operator's roster, and how their signatures are verified."""
+    """The members of the operator's roster, and how their signatures are verified.
+
+    Attributes:
+        members: Their names.
+        rosters: What can follow on the operator's roster.
+        verify: Whether a member has signed a statement.
+        is_trusted: Whether the certificate of a statement is not revoked. What was decided before a
+            revocation still holds.
+    """
 
     members: tuple[str, ...]
     rosters: Rosters
     verify: Callable[[Signed[Any]], bool]
+    is_trusted: Callable[[Signed[Any]], bool] = lambda _: True
 
     def is_majority(self, names: Iterable[str]) -> bool:
         return 2 * len(set(names) & set(self.members)) > len(self.members)
@@ -90,13 +99,16 @@ class Electorate:
         if len(statements) > subjects * len(self.members):
             raise Invalid(f"{len(statements)} statements of {len(self.members)} members")
 
-    def check_signature(self, signed: Signed[Any], roster: str) -> None:
+    def check_signature(self, signed: Signed[Any], roster: str, *, decided: bool = False) -> None:
+        """Raise Invalid unless a member has signed a statement on a roster."""
         if signed.signer not in self.members:
             raise Invalid(f"{signed.signer[:40]!r} is not a member")
         if signed.statement.roster != roster:
             raise Invalid(f"a statement of {signed.signer} on another roster")
         if not self.verify(signed):
             raise Invalid(f"a signature that is not of {signed.signer}")
+        if not decided and not self.is_trusted(signed):
+            raise Invalid(f"a statement of {signed.signer} with a revoked certificate")
 
     def make_change(
         self, roster: Roster, silent: Iterable[str], back: Iterable[str], since: int, step: int
@@ -200,7 +212,7 @@ class Electorate:
             raise Invalid("a decision with votes of several ballots")
         self.check_count(votes)
         for vote in votes:
-            self.check_signature(vote, change.previous)
+            self.check_signature(vote, change.previous, decided=True)
             if vote.statement.change != change:
                 raise Invalid("a decision with votes for another change")
         if not self.is_majority(signers(votes)):

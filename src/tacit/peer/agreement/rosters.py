@@ -47,6 +47,7 @@ class FederationRosters:
             topology=topology,
             config=config,
             text=text.encode(),
+            base=base.hash,
             epoch=change.epoch,
             suspended=tuple((one.name, one.since) for one in change.suspended),
             returned=tuple((one.name, one.epoch) for one in change.returned),

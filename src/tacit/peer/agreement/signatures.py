@@ -25,11 +25,14 @@ from tacit.peer.federation.certificates import (
 REMEMBERED = 4096  # signatures and certificates that need not be verified again
 
 
-def make_signer(own: Credentials, name: str, federation: str) -> Callable[[Any], Signed[Any]]:
-    """A function that signs statements as the member `name`."""
-    certificate = own.certificate.decode()
+def make_signer(
+    current: Callable[[], Credentials], name: str, federation: str
+) -> Callable[[Any], Signed[Any]]:
+    """A function that signs statements as the member `name`, with its current credentials."""
 
     def sign(statement: Any) -> Signed[Any]:
+        own = current()
+        certificate = own.certificate.decode()
         message = signed_bytes(federation, name, statement)
         return Signed(statement, name, certificate, signing.sign(own.key, message).hex())
 

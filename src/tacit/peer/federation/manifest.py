@@ -57,10 +57,16 @@ class Manifest:
     text: bytes
     absence: AbsenceRules = WAIT_FOREVER
     # Below: only of rosters that members agreed on. See tacit.peer.agreement.
+    base: bytes = b""  # SHA-256 of the operator's manifest
     epoch: int = 0  # agreements since the operator's roster
     suspended: tuple[tuple[str, int], ...] = ()  # names and Unix times
     # Epochs in which suspended members came back; their models were older than those of the others.
     returned: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def operator_hash(self) -> bytes:
+        """SHA-256 of the manifest that the operator signed, on which members may have agreed."""
+        return self.base or self.hash
 
     @property
     def number(self) -> int:

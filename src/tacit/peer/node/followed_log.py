@@ -79,7 +79,7 @@ class FollowedLog:
 
     def address(self, member: Member, manifest: Manifest) -> str:
         """The current address of a member."""
-        return self.log.addresses(manifest.hash).get(member.name, member.address)
+        return self.log.addresses(manifest.operator_hash).get(member.name, member.address)
 
     def roots(self, name: str) -> bytes:
         """The certificates that a neighbour is trusted by; see ChangeLog.trusted_roots."""

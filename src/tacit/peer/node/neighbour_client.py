@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 from torch import Tensor
 
-from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.roster import Member
 from tacit.peer.monitoring.event_log import Level
+from tacit.peer.node.member_channel import MemberChannel
 from tacit.peer.node.node_state import NodeState, Stopped
 from tacit.peer.node.stream_deadline import StreamDeadline
 from tacit.peer.wire import wire_pb2 as wire
@@ -28,7 +28,7 @@ from tacit.peer.wire.messages import (
     Rejected,
     Tensors,
 )
-from tacit.peer.wire.transport import SERVICE, open_channel
+from tacit.peer.wire.transport import SERVICE
 
 MIN_PAUSE, MAX_PAUSE = 0.05, 3.0  # seconds between attempts, doubled each time
 REFUSALS = 3  # of one message in a row, after which the pauses grow to MAX_REFUSED_PAUSE
@@ -40,7 +40,6 @@ MAX_REPORT = 200  # characters
 UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 # Address, trusted certificates (PEM), own credentials.
-Settings = tuple[str, bytes, Credentials]
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
@@ -58,8 +57,7 @@ class NeighbourClient:
         self.refusal = ""  # why its message is refused, if it has sent it several times
         self.generation = state.manifest.generation
         self._state = state
-        self._channel: Any = None
-        self._settings: Settings | None = None  # of the channel
+        self._channel = MemberChannel(state, member)
         self._unsubscribe = state.changes.subscribe(lambda _: self._follow_changes())
         self._stream: Any = None
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -114,7 +112,6 @@ class NeighbourClient:
     def notify_finished(self, generation: int, tick: int) -> bool:
         """Say that this node needs nothing more; return whether the neighbour has noted that."""
         try:
-            self._update_channel()
             finished = wire.Finished(generation=generation, tick=tick)
             self._call("NotifyFinished", finished, FINISHED_TIMEOUT)
         except Rejected:  # a revocation
@@ -144,7 +141,7 @@ class NeighbourClient:
         self.cancel()
         self._deadline.close()
         self._close_stream()
-        self._close_channel()
+        self._channel.close()
 
     def _attempt(self, call: Callable[[], T]) -> T | None:
         """The result of a call, or None if it failed, which is logged."""
@@ -163,7 +160,6 @@ class NeighbourClient:
         exchange = expected.envelope.exchange
         self._state.witness.check(self.member.name)
         if self._stream is None:
-            self._update_channel()
             self._hello()
             self._open_stream()
         if self._sent != self._wanted:
@@ -237,34 +233,9 @@ class NeighbourClient:
         others = f", says it waits for {', '.join(names)}" if names else ""
         self.report = f"at iteration {notice.tick}{others}"
 
-    def _current_settings(self) -> Settings:
-        """Address, trusted certificates, and own credentials, which may all change."""
-        changes, name = self._state.changes, self.member.name
-        address = changes.address(self.member, self._state.manifest)
-        return address, changes.roots(name), self._state.credentials.current()
-
-    def _update_channel(self) -> None:
-        """Open a channel if the settings have changed; raise Rejected after a revocation."""
-        address, roots, own = settings = self._current_settings()
-        if settings == self._settings:
-            return
-        self._close_channel()
-        if not roots:
-            text = "its certificate is revoked, and the operator has not signed a new one"
-            raise Rejected("revoked", text)
-        name, federation = self.member.name, self._state.manifest.federation
-        self._channel = open_channel(address, name, federation, own, roots)
-        self._settings = settings
-
-    def _close_channel(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        self._channel, self._settings = None, None
-
     def _follow_changes(self) -> None:
         """End the stream if the operator changed the neighbour's address or certificates."""
-        settings = self._settings
-        if settings is not None and self._current_settings()[:2] != settings[:2]:
+        if self._channel.is_outdated:
             self._cancel_stream()
 
     def _open_stream(self) -> None:
@@ -275,7 +246,7 @@ class NeighbourClient:
                 yield raw
 
         self._requests, self._sent = requests, None
-        self._stream = self._channel.stream_stream(f"/{SERVICE}/FetchMessages")(pending())
+        self._stream = self._channel.current().stream_stream(f"/{SERVICE}/FetchMessages")(pending())
         if self._cancelled.is_set():
             self._stream.cancel()
 
@@ -328,7 +299,7 @@ class NeighbourClient:
         state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
 
     def _call(self, method: str, request: Message, timeout: float = CALL_TIMEOUT) -> bytes:
-        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        call = self._channel.current().unary_unary(f"/{SERVICE}/{method}")
         return bytes(call(request.SerializeToString(), timeout=timeout))
 
     def _log_failure(self, problem: Any) -> None:

@@ -19,13 +19,16 @@ from tacit.peer.agreement.protocol import Agreement, Rules
 from tacit.peer.agreement.quorum import Electorate, Invalid
 from tacit.peer.agreement.rosters import FederationRosters
 from tacit.peer.agreement.signatures import make_signer, make_verifier
-from tacit.peer.agreement.statements import Sheet, parse_sheet, to_json
+from tacit.peer.agreement.statements import Sheet, Signed, parse_sheet, to_json
 from tacit.peer.agreement.vote_store import VoteStore
+from tacit.peer.federation.certificates import certificate_info
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
+from tacit.peer.node.member_channel import MemberChannel
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.transport import SERVICE, open_channel
+from tacit.peer.wire.messages import Rejected
+from tacit.peer.wire.transport import SERVICE
 
 MIN_PAUSE = 0.02  # seconds between two rounds of sheets
 MIN_TIMEOUT = 3.0  # of a call
@@ -45,21 +48,18 @@ class RosterAgreement:
 
     def __init__(self, state: NodeState, base: Manifest) -> None:
         folder, name, federation = state.folder, state.name, base.federation
-        own, ca = folder.credentials(), folder.ca()
         self.base, self._state, self._store = base, state, _store(folder)
         self._rosters = FederationRosters(base)
-        electorate = Electorate(tuple(base.names), self._rosters, make_verifier(ca, federation))
-        sign = make_signer(own, name, federation)
+        verify = make_verifier(folder.ca(), federation)
+        electorate = Electorate(tuple(base.names), self._rosters, verify, self._is_trusted)
+        sign = make_signer(state.credentials.current, name, federation)
         rules = Rules(name, electorate, base.absence.seconds, sign, time.time)
         self._saved = self._store.load(base)
         self._agreement = Agreement(rules, self._saved, time.monotonic())
         self._lock = threading.RLock()
         self._wake, self._ended = threading.Event(), threading.Event()
         others = [member for member in base.members if member.name != name]
-        self._channels = {
-            member.name: open_channel(member.address, member.name, federation, own, ca)
-            for member in others
-        }
+        self._channels = {member.name: MemberChannel(state, member) for member in others}
         self._calls: dict[str, Any] = {}  # that are not answered yet
         self._told: set[str] = set()  # members that know that this node has finished
         self._newer: set[str] = set()  # members with a newer roster of the operator
@@ -67,6 +67,10 @@ class RosterAgreement:
 
     def start(self) -> None:
         self._thread.start()
+
+    def _is_trusted(self, signed: Signed[Any]) -> bool:
+        fingerprint = certificate_info(signed.certificate.encode()).fingerprint
+        return self._state.changes.log.accepts(signed.signer, fingerprint)
 
     def close(self) -> None:
         """End the thread and all calls."""
@@ -167,7 +171,10 @@ class RosterAgreement:
             timeout = max(MIN_TIMEOUT, 2 * self._agreement.rules.tick)
             for name, sheet in sheets.items():
                 request = wire.AgreementSheet(content=to_json(sheet)).SerializeToString()
-                method = self._channels[name].unary_unary(f"/{SERVICE}/Agree")
+                try:
+                    method = self._channels[name].current().unary_unary(f"/{SERVICE}/Agree")
+                except Rejected:  # a revocation
+                    continue
                 self._calls[name] = method.future(request, timeout=timeout)
         for name, sheet in sheets.items():
             if (call := self._calls.get(name)) is not None:
@@ -198,11 +205,11 @@ class RosterAgreement:
         """Get the newest roster of the operator from members that have it."""
         for name in list(self._newer):
             self._newer.discard(name)
-            method = self._channels[name].unary_unary(f"/{SERVICE}/GetManifest")
             try:
+                method = self._channels[name].current().unary_unary(f"/{SERVICE}/GetManifest")
                 raw = method(wire.Empty().SerializeToString(), timeout=MIN_TIMEOUT)
                 self._state.receive_manifest(wire.SignedManifest.FromString(raw), name)
-            except (grpc.RpcError, DecodeError):
+            except (grpc.RpcError, DecodeError, Rejected):
                 continue
 
 

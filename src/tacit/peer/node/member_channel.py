@@ -1,0 +1,52 @@
+"""A channel to a member that follows the operator's log and this node's own certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.roster import Member
+from tacit.peer.node.node_state import NodeState
+from tacit.peer.wire.messages import Rejected
+from tacit.peer.wire.transport import open_channel
+
+# Address, trusted certificates, and own credentials.
+Settings = tuple[str, bytes, Credentials]
+
+
+class MemberChannel:
+    """The channel to one member. One thread at a time uses it."""
+
+    def __init__(self, state: NodeState, member: Member) -> None:
+        self._state, self._member = state, member
+        self._channel: Any = None
+        self._settings: Settings | None = None
+
+    def current(self) -> Any:
+        """The gRPC channel with the current settings; raise Rejected after a revocation."""
+        address, roots, own = settings = self._current_settings()
+        if settings != self._settings:
+            self.close()
+            if not roots:
+                text = "its certificate is revoked, and the operator has not signed a new one"
+                raise Rejected("revoked", text)
+            federation = self._state.manifest.federation
+            self._channel = open_channel(address, self._member.name, federation, own, roots)
+            self._settings = settings
+        return self._channel
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the operator changed the member's address or certificates since it was opened."""
+        settings = self._settings
+        return settings is not None and self._current_settings()[:2] != settings[:2]
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self._settings = None, None
+
+    def _current_settings(self) -> Settings:
+        changes = self._state.changes
+        address = changes.address(self._member, self._state.manifest)
+        return address, changes.roots(self._member.name), self._state.credentials.current()
