@@ -36,6 +36,7 @@ NOT_RUN = {
     "on each machine",
     "on the operator's machine",
     "as root",
+    "needs Docker",
     "outline",  # not a whole program
 }
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
