@@ -68,7 +68,8 @@ class Neighbourhood:
         own = edge = None
         if weights is not None:
             own = torch.as_tensor(weights.diagonal()[ids], device=device)[:, None]
-            between = weights[entering[:, 1], entering[:, 0]]
+            # SciPy gives no array of numbers if there are no edges.
+            between = weights[entering[:, 1], entering[:, 0]] if len(entering) else np.zeros(0)
             edge = torch.as_tensor(np.asarray(between).ravel(), device=device)[:, None]
         return cls(
             ids=tensor(ids),

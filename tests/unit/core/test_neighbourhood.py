@@ -190,3 +190,11 @@ def test_the_own_share_is_what_mixing_gives_a_client_of_its_row():
     assert torch.equal(here.own(rows), expected)
     with pytest.raises(ValueError, match="own weights"):
         Neighbourhood.of(graph.edges, ids).own(rows)
+
+
+def test_a_client_alone_has_no_weights_of_others():
+    graph = Topology.complete(1).mixing("metropolis")
+    alone = Neighbourhood.of(graph.edges, np.arange(1), weights=graph.weights)
+    assert alone.in_weight.shape == (0, 1)
+    assert alone.in_weight.dtype == torch.float64
+    assert alone.own_weight.tolist() == [[1.0]]

@@ -89,6 +89,7 @@ def stored_access(path: Path) -> Access:
     """
     if (known := load_access(path)) is not None:
         return known
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     access = Access()
     write_private(path, f"{access.token}\n".encode())
