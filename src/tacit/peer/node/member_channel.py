@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from tacit.peer.federation.certificates import Credentials
@@ -15,25 +16,27 @@ Settings = tuple[str, bytes, Credentials]
 
 
 class MemberChannel:
-    """The channel to one member. One thread at a time uses it."""
+    """The channel to one member; threads may share it."""
 
     def __init__(self, state: NodeState, member: Member) -> None:
         self._state, self._member = state, member
+        self._lock = threading.Lock()
         self._channel: Any = None
         self._settings: Settings | None = None
 
     def current(self) -> Any:
         """The gRPC channel with the current settings; raise Rejected after a revocation."""
         address, roots, own = settings = self._current_settings()
-        if settings != self._settings:
-            self.close()
-            if not roots:
-                text = "its certificate is revoked, and the operator has not signed a new one"
-                raise Rejected("revoked", text)
-            federation = self._state.manifest.federation
-            self._channel = open_channel(address, self._member.name, federation, own, roots)
-            self._settings = settings
-        return self._channel
+        with self._lock:
+            if settings != self._settings:
+                self._close()
+                if not roots:
+                    text = "its certificate is revoked, and the operator has not signed a new one"
+                    raise Rejected("revoked", text)
+                federation = self._state.manifest.federation
+                self._channel = open_channel(address, self._member.name, federation, own, roots)
+                self._settings = settings
+            return self._channel
 
     @property
     def is_outdated(self) -> bool:
@@ -42,6 +45,10 @@ class MemberChannel:
         return settings is not None and self._current_settings()[:2] != settings[:2]
 
     def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         if self._channel is not None:
             self._channel.close()
         self._channel, self._settings = None, None
