@@ -48,8 +48,6 @@ TIME_OF_DAY = {
     ("certificates.py", "now = "),  # the validity of certificates
     ("signing.py", "not_valid_before"),
     ("signing.py", "timedelta(days"),
-    ("health.py", "clock: Callable"),  # the validity of the own certificate
-    ("health.py", "when = "),
     ("roster_agreement.py", "rules = "),  # since when a member is suspended, for reports
 }
 
