@@ -192,7 +192,9 @@ def test_time_is_limited_and_said_so(monkeypatch):
 
 def test_a_canary_is_as_long_as_clipping_allows():
     canaries = SampleObjective.random(50, N, 2, 3, 0.5, 0, torch.float32)
-    always = Sampling(1.0, 0.5, lambda rows, width: torch.zeros(len(rows), width))
+    always = Sampling(
+        1.0, 0.5, lambda rows, width: torch.zeros(len(rows), width, dtype=torch.int64)
+    )
     rows = canaries.clipped_sum(canaries.theta0(), always, 0).reshape(50, N, 3)
     there = canaries.coins
     assert rows[:, [0, 1, 3, 4]].count_nonzero() == 0
