@@ -125,7 +125,8 @@ def choose(
     if not (
         {part.dtype for part in (words, first, sizes, order)} == {torch.int64}
         and len(words) == len(first) == len(sizes)
-        and words.is_contiguous()
+        and all(part.is_contiguous() for part in (words, first, sizes, order))
+        and words.shape[1] >= int(sizes.max())
     ):
         raise ValueError(f"words {tuple(words.shape)} of {len(first)} clients")
     counts = torch.empty_like(sizes)
