@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from google.protobuf.message import DecodeError
 
 from tacit.core.errors import Misuse
+from tacit.peer.federation.absence import roster_name
 from tacit.peer.federation.certificates import (
     Credentials,
     certificate_info,
@@ -146,8 +147,8 @@ class Proof:
     def statement(self) -> str:
         sender, (tick, _) = self.lists[0].sender, self.exchange
         return (
-            f"{sender.name} has signed two different messages of iteration {tick} under roster "
-            f"{sender.generation} of {sender.federation}"
+            f"{sender.name} has signed two different messages of iteration {tick} of "
+            f"{sender.federation}, {roster_name(sender.generation)}"
         )
 
     def to_json(self) -> str:

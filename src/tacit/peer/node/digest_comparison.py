@@ -31,7 +31,7 @@ def begin_witness(state: NodeState, salts: Mapping[str, bytes], fresh: FreshKeys
     """Compare digests under the active roster, whose members have agreed on these salts."""
     manifest = state.manifest
     senders = {
-        name: Sender(manifest.federation, manifest.generation, name, salt)
+        name: Sender(manifest.federation, manifest.number, name, salt)
         for name, salt in salts.items()
     }
     state.witness.begin(state.name, senders, fresh.sent_before())

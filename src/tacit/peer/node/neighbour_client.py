@@ -55,7 +55,7 @@ class NeighbourClient:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
         self.refusal = ""  # why its message is refused, if it has sent it several times
-        self.generation = state.manifest.generation
+        self.generation = state.manifest.number
         self._state = state
         self._channel = MemberChannel(state, member)
         self._unsubscribe = state.changes.subscribe(lambda _: self._follow_changes())

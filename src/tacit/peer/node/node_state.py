@@ -143,11 +143,13 @@ class NodeState:
 
     @property
     def problem(self) -> str:
-        """Why this node cannot continue, or which members have lied."""
-        if self.progress.problem:
-            return self.progress.problem
-        liars = [why for name, why in self.witness.refused.items() if name in self.manifest.names]
-        return "; ".join(liars)
+        """Why this node cannot continue, and which members have lied."""
+        found = [self.progress.problem]
+        if self.agreement is not None:
+            found.append(self.agreement.problem)
+        names = self.manifest.names
+        found += [why for name, why in self.witness.refused.items() if name in names]
+        return "; ".join(filter(None, found))
 
     def report(self, **changes: object) -> None:
         with self._lock:
@@ -161,8 +163,6 @@ class NodeState:
     def current_progress(self) -> NodeProgress:
         """The progress. A neighbour that hangs sends no notice, so its silence is added here."""
         progress, awaited = self.progress, self.awaited
-        if self.agreement is not None and not progress.problem:
-            progress = replace(progress, problem=self.agreement.problem)
         if not awaited or time.monotonic() - self.waiting_since < SILENCE_SECONDS:
             return progress
         reports = {text.split(" ")[0]: text for text in progress.waiting_for}
