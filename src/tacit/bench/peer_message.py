@@ -31,9 +31,8 @@ from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState
-from tacit.peer.node.service import PeerService
+from tacit.peer.node.servers import serve_peers
 from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
-from tacit.peer.wire.transport import start_server
 
 SENDER, RECEIVER = "n0", "n1"
 EXCHANGE = ExchangeId(1, 1, 0)
@@ -94,11 +93,9 @@ def _serve_message(node: NodeFolder, size: int) -> None:
     state = _state(node, SENDER)
     envelope = Envelope(manifest.federation, SENDER, "", EXCHANGE)
     state.active.outbox.put(pack(envelope, {"x": torch.zeros(size // 4)}))
-    handlers = [PeerService(state).handlers()]
-    server, port = start_server("127.0.0.1:0", handlers, 4, node.credentials(), node.ca())
-    print(port, flush=True)
-    sys.stdin.read()
-    server.stop(0)
+    with serve_peers(state, "127.0.0.1:0") as port:
+        print(port, flush=True)
+        sys.stdin.read()
 
 
 def _serve_plain(node: NodeFolder, size: int) -> None:

@@ -1,4 +1,4 @@
-"""A channel to a member that follows the operator's log and this node's own certificate."""
+"""Connections to a member that follow the operator's log and this node's own certificate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.roster import Member
 from tacit.peer.node.node_state import NodeState
+from tacit.peer.wire.message_stream import MessageStream, open_stream
 from tacit.peer.wire.messages import Rejected
 from tacit.peer.wire.transport import open_channel
 
@@ -31,12 +32,18 @@ class MemberChannel:
             if settings != self._settings:
                 self._close()
                 if not roots:
-                    text = "its certificate is revoked, and the operator has not signed a new one"
-                    raise Rejected("revoked", text)
+                    raise _revoked()
                 federation = self._state.manifest.federation
                 self._channel = open_channel(address, self._member.name, federation, own, roots)
                 self._settings = settings
             return self._channel
+
+    def open_stream(self) -> MessageStream:
+        """A new stream of messages; raise Rejected after a revocation, or OSError."""
+        address, roots, own = self._current_settings()
+        if not roots:
+            raise _revoked()
+        return open_stream(address, self._member.name, self._state.manifest.federation, own, roots)
 
     @property
     def is_outdated(self) -> bool:
@@ -57,3 +64,8 @@ class MemberChannel:
         changes = self._state.changes
         address = changes.address(self._member, self._state.manifest)
         return address, changes.roots(self._member.name), self._state.credentials.current()
+
+
+def _revoked() -> Rejected:
+    text = "its certificate is revoked, and the operator has not signed a new one"
+    return Rejected("revoked", text)

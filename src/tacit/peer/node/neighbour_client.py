@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import queue
 import random
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -18,9 +18,8 @@ from tacit.peer.federation.roster import Member
 from tacit.peer.monitoring.event_log import Level
 from tacit.peer.node.member_channel import MemberChannel
 from tacit.peer.node.node_state import NodeState, Stopped
-from tacit.peer.node.stream_deadline import StreamDeadline
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import MessageAssembler, parse_chunk, to_wire
+from tacit.peer.wire.message_stream import MessageStream, StreamRefused, to_wire
 from tacit.peer.wire.messages import (
     FINAL_REASONS,
     ExchangeId,
@@ -37,9 +36,8 @@ CALL_TIMEOUT = 10.0  # seconds
 FINISHED_TIMEOUT = 2.0
 MAX_NAMES = 4  # of nodes that a neighbour says it waits for
 MAX_REPORT = 200  # characters
-UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
+UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 
-# Address, trusted certificates (PEM), own credentials.
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
@@ -59,12 +57,10 @@ class NeighbourClient:
         self._state = state
         self._channel = MemberChannel(state, member)
         self._unsubscribe = state.changes.subscribe(lambda _: self._follow_changes())
-        self._stream: Any = None
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._wanted = b""  # the request that `receive` waits for
-        self._sent: bytes | None = None  # the request that the neighbour has not answered yet
+        self._stream: MessageStream | None = None
+        self._wanted = wire.FetchRequest()  # which `receive` waits for
+        self._sent: wire.FetchRequest | None = None  # which the neighbour has not answered yet
         self._cancelled = threading.Event()
-        self._deadline = StreamDeadline(self._cancel_stream)
         self._refused = 0  # how often the awaited message was refused
 
     def request(self, exchange: ExchangeId, saved: int) -> None:
@@ -72,9 +68,12 @@ class NeighbourClient:
         digest = self._state.manifest.hash
         self._wanted = wire.FetchRequest(
             exchange=to_wire(exchange), manifest_sha256=digest, saved_tick=saved
-        ).SerializeToString()
+        )
         if self._stream is not None:
-            self._send(self._wanted)
+            try:
+                self._send(self._stream)
+            except OSError:  # `receive` opens another
+                self._close_stream()
 
     def receive(
         self,
@@ -117,7 +116,7 @@ class NeighbourClient:
         except Rejected:  # a revocation
             return False
         except grpc.RpcError as problem:
-            self._log_failure(problem)
+            self._log_failure(problem.code().name, problem.details())
             if problem.code() == StatusCode.FAILED_PRECONDITION:
                 self._attempt(self._hello)  # the neighbour may use a newer roster
             return False
@@ -134,12 +133,11 @@ class NeighbourClient:
     def cancel(self) -> None:
         """Make `receive` raise Stopped, now and in future."""
         self._cancelled.set()
-        self._cancel_stream()
+        self._abort_stream()
 
     def close(self) -> None:
         self._unsubscribe()
         self.cancel()
-        self._deadline.close()
         self._close_stream()
         self._channel.close()
 
@@ -151,58 +149,53 @@ class NeighbourClient:
             self._state.reject(problem.reason, self.member.name, str(problem))
             self._note_rejection(problem)
         except grpc.RpcError as problem:
-            self._log_failure(problem)
+            self._log_failure(problem.code().name, problem.details())
+        except StreamRefused as problem:
+            self._log_failure(problem.code, str(problem))
+        except OSError as problem:
+            code = "UNKNOWN" if isinstance(problem, ssl.SSLError) else "UNAVAILABLE"
+            self._log_failure(code, str(problem))
         except RosterChanged:
             pass  # the next Hello brings both nodes to the same roster
         return None
 
     def _fetch(self, expected: ExpectedMessage, on_wait: Callable[[], None]) -> bytearray:
-        exchange = expected.envelope.exchange
-        self._state.witness.check(self.member.name)
+        exchange, state, name = expected.envelope.exchange, self._state, self.member.name
+        state.witness.check(name)
         if self._stream is None:
             self._hello()
             self._open_stream()
+        stream = self._stream
+        assert stream is not None
         if self._sent != self._wanted:
-            self._send(self._wanted)
-        assembler: MessageAssembler | None = None
-        for raw in self._before_deadline():
-            chunk = parse_chunk(raw)
-            if chunk.notice is not None:
-                self._note_progress(chunk.notice, exchange)
-                on_wait()
-            if chunk.header is not None:
-                if assembler is not None:
-                    raise Rejected("malformed", "a second header within one message")
-                assembler = MessageAssembler(chunk.header, exchange, expected.size)
-                self._deadline.expect_whole(expected.size)
-            if chunk.data is not None:
-                if assembler is None:
-                    raise Rejected("malformed", "data of a message before its header")
-                if assembler.add(chunk.data):
-                    self._sent = None
-                    # What goes to all neighbours alike is compared with theirs.
-                    if not expected.envelope.receiver:
-                        sender, sha256 = self.member.name, assembler.sha256
-                        self._state.witness.record_received(sender, exchange, sha256)
-                    return assembler.frame
-        raise Rejected("truncated", "the stream ended within a message")
-
-    def _before_deadline(self) -> Iterator[bytes]:
-        """The chunks of the stream; raise Rejected if a message takes too long."""
-        received = 0
-        self._deadline.start()
+            self._send(stream)
         try:
-            for raw in self._stream:
-                self._deadline.extend()
-                received += len(raw)
-                yield raw
-        except grpc.RpcError:
-            if not self._deadline.has_expired or self._cancelled.is_set():
-                raise
-            text = f"the stream stalled: after {received:,} bytes nothing arrived in time"
-            raise Rejected("stalled", text) from None
-        finally:
-            self._deadline.stop()
+            header = self._await_header(stream, exchange, on_wait)
+            frame = bytearray(expected.size)
+            stream.receive_message(header, exchange, memoryview(frame))
+        except TimeoutError as problem:
+            raise Rejected("stalled", f"the stream stalled: {problem}") from None
+        self._sent = None
+        # What goes to all neighbours alike is compared with theirs.
+        if not expected.envelope.receiver:
+            state.witness.record_received(name, exchange, header.sha256)
+        return frame
+
+    def _await_header(
+        self, stream: MessageStream, exchange: ExchangeId, on_wait: Callable[[], None]
+    ) -> wire.MessageHeader:
+        """The header of the message, after any notices."""
+        while (answer := stream.receive(wire.StreamAnswer)) is not None:
+            kind = answer.WhichOneof("kind")
+            if kind == "header":
+                return answer.header
+            if kind == "refusal":
+                raise StreamRefused(answer.refusal.code, answer.refusal.text)
+            if kind is None:
+                raise Rejected("malformed", "an answer on a stream without content")
+            self._note_progress(answer.notice, exchange)
+            on_wait()
+        raise Rejected("truncated", "the stream ended before the message")
 
     def _note_rejection(self, problem: Rejected) -> None:
         """After several refusals of one message, say that this node waits for another one."""
@@ -236,34 +229,26 @@ class NeighbourClient:
     def _follow_changes(self) -> None:
         """End the stream if the operator changed the neighbour's address or certificates."""
         if self._channel.is_outdated:
-            self._cancel_stream()
+            self._abort_stream()
 
     def _open_stream(self) -> None:
-        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-
-        def pending() -> Iterator[bytes]:
-            while (raw := requests.get()) is not None:
-                yield raw
-
-        self._requests, self._sent = requests, None
-        self._stream = self._channel.current().stream_stream(f"/{SERVICE}/FetchMessages")(pending())
+        self._sent, self._stream = None, self._channel.open_stream()
         if self._cancelled.is_set():
-            self._stream.cancel()
+            self._stream.abort()
 
-    def _send(self, request: bytes) -> None:
-        self._sent = request
-        self._requests.put(request)
+    def _send(self, stream: MessageStream) -> None:
+        self._sent = self._wanted
+        stream.send(self._wanted)
 
-    def _cancel_stream(self) -> None:
+    def _abort_stream(self) -> None:
         if (stream := self._stream) is not None:
-            stream.cancel()
+            stream.abort()
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
         self._sent = None
-        self._requests.put(None)
         if stream is not None:
-            stream.cancel()
+            stream.close()
 
     def _hello(self) -> None:
         """Check that both nodes have the same manifest; the one with the older gets the newer."""
@@ -302,11 +287,11 @@ class NeighbourClient:
         call = self._channel.current().unary_unary(f"/{SERVICE}/{method}")
         return bytes(call(request.SerializeToString(), timeout=timeout))
 
-    def _log_failure(self, problem: Any) -> None:
+    def _log_failure(self, code: str, why: object) -> None:
         """Log why a call failed. An unreachable neighbour is no error: it may start later."""
         if self._cancelled.is_set():
             return
-        code, why = problem.code(), str(problem.details())[:500]
+        why = str(why)[:500]
         name, address = self.member.name, self.member.address
         fields = {"neighbour": name, "why": why}
         level: Level = "warning"
@@ -322,7 +307,7 @@ class NeighbourClient:
             fields["remedy"] = f"Check that {name} runs at {address}. This node keeps trying."
         else:
             event, self.report = "rejected by neighbour", f"rejects us: {why[:200]}"
-            fields |= {"code": code.name, "remedy": f"Compare the logs of {name} and this node."}
+            fields |= {"code": code, "remedy": f"Compare the logs of {name} and this node."}
         key = (event, name, fields.get("code"))
         self._state.event_log.write_throttled(30, key, event, level, **fields)
 

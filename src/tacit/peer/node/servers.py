@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from tacit.peer.dashboard.page import dashboard_pages
-from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.change_log import Entry
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.monitoring.access import TOKEN_FILE, stored_access
@@ -19,6 +18,7 @@ from tacit.peer.monitoring.http_server import serve_pages
 from tacit.peer.monitoring.pages import monitoring_pages
 from tacit.peer.node.health import check_health, log_health
 from tacit.peer.node.log_sharing import follow_changes
+from tacit.peer.node.message_server import MessageServer
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.own_page import own_board
 from tacit.peer.node.service import PeerService, threads_for
@@ -56,7 +56,7 @@ def run_servers(
 
     Without `address` the node listens at its address in the roster. Port 0 chooses a free one.
     """
-    own, ca, metrics = state.credentials.current(), state.folder.ca(), state.metrics
+    metrics = state.metrics
     metrics.set_function("tacit_certificate_expiry_seconds", lambda: state.credentials.expiry)
     metrics.set("tacit_start_seconds", time.time())
     metrics.set("tacit_steps", state.progress.steps)
@@ -72,13 +72,14 @@ def run_servers(
     with serve_pages(metrics_port, {**pages, **own_page}) as port:
         own_address = state.changes.address(state.manifest.member(state.name), state.manifest)
         address = address or bind_address(own_address)
-        with _serve_peers(state, address, own, ca), log_health(state), follow_changes(state):
+        with serve_peers(state, address), log_health(state), follow_changes(state):
             yield {"listen": address, "metrics": port}
 
 
 @contextmanager
-def _serve_peers(state: NodeState, address: str, own: Credentials, ca: bytes) -> Iterator[None]:
-    """Serve neighbours through a gate, which limits connections before TLS."""
+def serve_peers(state: NodeState, address: str) -> Iterator[int]:
+    """Serve neighbours through a gate, which limits connections before TLS; yield its port."""
+    own, ca = state.credentials.current(), state.folder.ca()
     members = len(state.manifest.members)
     limits = ConnectionLimits.for_files(raise_file_limit(), members)
     gate = Gate(address, limits, partial(report_refusal, state))
@@ -97,10 +98,10 @@ def _serve_peers(state: NodeState, address: str, own: Credentials, ca: bytes) ->
             connections,
             state.credentials.current,
         )
-        gate.start(port)
+        gate.start(port, MessageServer(state).serve)
         state.metrics.set_function("tacit_connections", lambda: gate.open_connections)
         state.metrics.set_function("tacit_connections_pending", lambda: gate.pending_connections)
-        yield
+        yield gate.port
     finally:
         unsubscribe()
         state.stop.set()

@@ -1,9 +1,10 @@
 """The listening socket of a node. It limits connections before TLS, which gRPC cannot.
 
-The gate accepts connections and forwards their bytes to the gRPC server of the same process, which
-listens on the loopback interface. It does not decrypt anything. A connection is pending until the
-server has accepted a call on it, which takes a certificate of the federation. Pending connections
-are few and short, so that strangers cannot use up the files of the process.
+The gate accepts connections. It hands streams of messages to threads of their own, and forwards the
+bytes of all others to the gRPC server of the same process, which listens on the loopback interface.
+It does not decrypt anything. A connection is pending until a server has accepted a call on it,
+which takes a certificate of the federation. Pending connections are few and short, so that
+strangers cannot use up the files of the process.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Literal
 
 from tacit.core.errors import NotReady
+from tacit.peer.wire import tls
 from tacit.peer.wire.connection_limits import BoundedGroups, ConnectionLimits, address_group
 
 Reason = Literal["too many", "timeout", "not tls", "no valid certificate", "closed", "no files"]
@@ -28,16 +31,20 @@ CHECK_SECONDS = 0.25  # between two checks of the time
 NO_FILES_PAUSE = 0.1
 BUFFER_BYTES = 1 << 20
 BACKLOG = 128
-TLS_HANDSHAKE = 0x16  # the first byte of a TLS connection
 NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+# Serves a stream until it ends. It calls the function with the caller's name once it has found it.
+ServeStream = Callable[[socket.socket, Callable[[str], None]], None]
 
 
 class _Connection:
-    """A caller's socket and, after its first byte, one to the gRPC server."""
+    """A caller's socket and, unless a thread serves it, one to the gRPC server."""
 
     def __init__(self, caller: socket.socket, group: str) -> None:
         self.caller, self.group = caller, group
         self.since = time.monotonic()  # when it began, or ended
+        self.awaited_bytes = 1  # before the gate looks at the first record
+        self.has_thread = False  # that serves it
         self.server: socket.socket | None = None
         self.port = 0  # of the gate's socket to the server: what gRPC calls the peer
         self.unsent: dict[socket.socket, memoryview] = {}  # by the socket that is full
@@ -65,7 +72,8 @@ class Gate:
         self._admitted = BoundedGroups[_Connection](limits.admitted_per_caller, limits.admitted)
         self._by_port: dict[int, _Connection] = {}
         self._known: set[int] = set()  # ports of connections that are or will be admitted
-        self._calls: SimpleQueue[tuple[int, str]] = SimpleQueue()
+        self._serve_stream: ServeStream | None = None
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()  # for the gate's thread
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
@@ -74,9 +82,12 @@ class Gate:
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
 
-    def start(self, server_port: int) -> None:
-        """Forward to a gRPC server on this port of the loopback interface."""
-        self._server_port = server_port
+    def start(self, server_port: int, serve_stream: ServeStream | None = None) -> None:
+        """Forward to a gRPC server on this port of the loopback interface.
+
+        `serve_stream` is called in a thread for each stream of messages, and closes its socket.
+        """
+        self._server_port, self._serve_stream = server_port, serve_stream
         self._thread.start()
 
     def admit(self, peer: str, caller: str) -> None:
@@ -86,13 +97,20 @@ class Gate:
         """
         port = peer.rpartition(":")[2]
         if port.isdigit() and int(port) not in self._known:
-            self._calls.put((int(port), caller))
-            with suppress(OSError):
-                self._wake.send(b"\0")
+            self._call(lambda: self._admit(self._by_port.get(int(port)), caller))
 
     def close_connections(self, caller: str) -> None:
         """Close all admitted connections of a caller; any thread may call this."""
-        self._calls.put((0, caller))
+
+        def close() -> None:
+            for one in self._admitted.items_of(caller):
+                self._drop(one)
+
+        self._call(close)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Call a function in the gate's thread, soon."""
+        self._calls.put(function)
         with suppress(OSError):
             self._wake.send(b"\0")
 
@@ -126,7 +144,7 @@ class Gate:
                 elif key.fileobj is self._listening:
                     self._accept()
                 else:
-                    self._admit_callers()
+                    self._run_calls()
             if time.monotonic() - checked >= CHECK_SECONDS:
                 checked = time.monotonic()
                 self._close_late(checked - HANDSHAKE_SECONDS)
@@ -148,23 +166,20 @@ class Gate:
         if (oldest := self._pending.add(one, one.group)) is not None:
             self._refuse(oldest, "too many")
 
-    def _admit_callers(self) -> None:
+    def _run_calls(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(BUFFER_BYTES)
         with suppress(Empty):
             while True:
-                port, caller = self._calls.get_nowait()
-                if port == 0:
-                    for closing in self._admitted.items_of(caller):
-                        self._drop(closing)
-                    continue
-                one = self._by_port.get(port)
-                if one is None or one not in self._pending:
-                    continue
-                self._known.add(port)
-                self._pending.remove(one)
-                if (oldest := self._admitted.add(one, caller)) is not None:
-                    self._drop(oldest)
+                self._calls.get_nowait()()
+
+    def _admit(self, one: _Connection | None, caller: str) -> None:
+        if one is None or one not in self._pending:
+            return
+        self._known.add(one.port)
+        self._pending.remove(one)
+        if (oldest := self._admitted.add(one, caller)) is not None:
+            self._drop(oldest)
 
     def _close_late(self, before: float) -> None:
         """Close connections that began before this time and had no call, or ended before it."""
@@ -182,7 +197,7 @@ class Gate:
             return
         try:
             if one.server is None:
-                self._connect(one)
+                self._begin(one)
                 return
             if events & selectors.EVENT_WRITE and ready in one.unsent:
                 self._send(one, ready, one.unsent.pop(ready))
@@ -205,20 +220,50 @@ class Gate:
             else:
                 self._end(one)
 
+    def _begin(self, one: _Connection) -> None:
+        """Find a server for a connection, when its first record has arrived."""
+        hello = one.caller.recv(tls.RECORD_HEADER_BYTES + tls.MAX_HELLO_BYTES, socket.MSG_PEEK)
+        if hello and hello[0] != tls.HANDSHAKE:
+            return self._refuse(one, "not tls")
+        if len(hello) < one.awaited_bytes:  # it ended before its first record
+            return self._refuse(one, "closed")
+        size = tls.RECORD_HEADER_BYTES
+        if len(hello) >= size:
+            size += int.from_bytes(hello[3:5], "big")
+        if size > tls.RECORD_HEADER_BYTES + tls.MAX_HELLO_BYTES:
+            return self._refuse(one, "not tls")
+        one.awaited_bytes = 1 if len(hello) >= size else size
+        # The socket counts as readable when it has so many bytes, or has ended.
+        one.caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, one.awaited_bytes)
+        if len(hello) < size:
+            return None
+        if self._serve_stream is not None and tls.asks_for_messages(hello[:size]):
+            return self._hand_over(one, self._serve_stream)
+        return self._connect(one)
+
+    def _hand_over(self, one: _Connection, serve_stream: ServeStream) -> None:
+        """Let a thread of its own serve a stream; the gate can still end it."""
+        self._selector.unregister(one.caller)
+        stream, one.has_thread = one.caller.dup(), True
+
+        def serve() -> None:
+            stream.setblocking(True)
+            try:
+                admit = partial(self._admit, one)
+                serve_stream(stream, lambda caller: self._call(lambda: admit(caller)))
+            finally:
+                self._call(lambda: self._end(one))
+
+        threading.Thread(target=serve, name="stream", daemon=True).start()
+
     def _connect(self, one: _Connection) -> None:
-        """Connect to the server when the first byte of a caller has arrived."""
-        first = one.caller.recv(1, socket.MSG_PEEK)
-        if not first:
-            self._refuse(one, "closed")
-        elif first[0] != TLS_HANDSHAKE:
-            self._refuse(one, "not tls")
-        else:
-            one.server = server = socket.create_connection(("127.0.0.1", self._server_port), 1.0)
-            server.setblocking(False)
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.port = int(server.getsockname()[1])
-            self._by_port[one.port] = one
-            self._selector.register(server, selectors.EVENT_READ, one)
+        """Connect a caller to the gRPC server."""
+        one.server = server = socket.create_connection(("127.0.0.1", self._server_port), 1.0)
+        server.setblocking(False)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one.port = int(server.getsockname()[1])
+        self._by_port[one.port] = one
+        self._selector.register(server, selectors.EVENT_READ, one)
 
     def _send(self, one: _Connection, to: socket.socket, data: memoryview) -> None:
         """Send as much as the socket takes, and keep the rest."""
@@ -245,8 +290,11 @@ class Gate:
     def _end(self, one: _Connection) -> None:
         """Close a connection of which one end has closed."""
         if one not in self._pending:
-            return self._drop(one)
-        return self._refuse(one, "closed" if one.server is None else "no valid certificate")
+            self._drop(one)
+        elif one.server is None and not one.has_thread:
+            self._refuse(one, "closed")
+        else:
+            self._refuse(one, "no valid certificate")
 
     def _refuse(self, one: _Connection, reason: Reason) -> None:
         self._drop(one)
@@ -262,6 +310,7 @@ class Gate:
             if each is not None and each.fileno() >= 0:
                 with suppress(KeyError):
                     self._selector.unregister(each)
+                tls.abort(each)  # a thread may serve it
                 each.close()
 
 

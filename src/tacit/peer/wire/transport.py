@@ -9,15 +9,9 @@ from typing import Any
 import grpc
 
 from tacit.core.errors import NotReady
-from tacit.peer.federation.certificates import (
-    Credentials,
-    certificate_info,
-    certified_name,
-    server_name,
-)
+from tacit.peer.federation.certificates import Credentials, server_name
 
 SERVICE = "tacit.peer.v1.Peer"
-CHUNK_BYTES = 1 << 20  # of a message
 MAX_REQUEST_BYTES = 1 << 14  # of all requests but manifests
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_DIGEST_BYTES = 1 << 20  # of lists of digests
@@ -131,14 +125,6 @@ def _server_credentials(own: Credentials, ca: bytes, current: Callable[[], Crede
     return grpc.dynamic_ssl_server_credentials(configuration(own), fetch, True)
 
 
-def caller_name(context: Any, federation: str) -> str | None:
-    """The caller's name from its certificate; None if the certificate is not of this federation."""
-    return identify_caller(context, federation)[0]
-
-
-def identify_caller(context: Any, federation: str) -> tuple[str | None, str]:
-    """The caller's name, as in `caller_name`, and the fingerprint of its certificate."""
-    for pem in context.auth_context().get("x509_pem_cert", ()):
-        info = certificate_info(pem)
-        return certified_name(info, federation), info.fingerprint
-    return None, ""
+def caller_certificate(context: Any) -> bytes:
+    """The certificate (PEM) of the caller, which TLS has verified; b"" if there is none."""
+    return next(iter(context.auth_context().get("x509_pem_cert", ())), b"")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atacit/peer/wire/wire.proto\x12\rtacit.peer.v1\"\xb1\x02\n\x08NodeInfo\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x17\n\x0fmanifest_sha256\x18\x04 \x01(\x0c\x12\x37\n\x08sections\x18\x05 \x03(\x0b\x32%.tacit.peer.v1.NodeInfo.SectionsEntry\x12\x12\n\nparameters\x18\x06 \x01(\x04\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x13\n\x0blog_entries\x18\x14 \x01(\r\x12\x10\n\x08log_head\x18\x15 \x01(\x0c\x12\r\n\x05\x65poch\x18\x0c \x01(\r\x1a/\n\rSectionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\nExchangeId\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\r\n\x05index\x18\x03 \x01(\r\"h\n\x0c\x46\x65tchRequest\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x12\n\nsaved_tick\x18\x03 \x01(\x12\"y\n\x0cMessageChunk\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.tacit.peer.v1.MessageHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12-\n\x06notice\x18\x03 \x01(\x0b\x32\x1d.tacit.peer.v1.ProgressNotice\"Z\n\rMessageHeader\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"G\n\x0eProgressNotice\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x03 \x03(\t\",\n\x08\x46inished\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\"\x07\n\x05\x45mpty\"!\n\x0e\x41greementSheet\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\")\n\nSuspension\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05since\x18\x02 \x01(\x04\"B\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0b\n\x03log\x18\x03 \x01(\x0c\"\xfc\x03\n\x06Status\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x13\n\x0bwaiting_for\x18\x04 \x03(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x14\n\x0cround_length\x18\x07 \x01(\x04\x12\x11\n\x04loss\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x61\x63\x63uracy\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nbytes_sent\x18\n \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x0b \x01(\x04\x12\x10\n\x08rejected\x18\x0c \x01(\x04\x12\r\n\x05saved\x18\r \x01(\x12\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x12\x0f\n\x07problem\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\t\x12\x10\n\x08manifest\x18\x11 \x01(\x0c\x12+\n\x07privacy\x18\x12 \x01(\x0b\x32\x1a.tacit.peer.v1.SpentBudget\x12\x1a\n\x12\x63\x65rtificate_expiry\x18\x1e \x01(\x01\x12\x1a\n\x12\x63\x65rtificate_notice\x18\x1f \x01(\t\x12\r\n\x05\x65poch\x18  \x01(\r\x12,\n\tsuspended\x18! \x03(\x0b\x32\x19.tacit.peer.v1.SuspensionB\x07\n\x05_lossB\x0b\n\t_accuracy\"6\n\x06Scores\x12\x0c\n\x04step\x18\x01 \x03(\x04\x12\x0c\n\x04loss\x18\x02 \x03(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\x03 \x03(\x01\"R\n\x0bSpentBudget\x12\x0c\n\x04sums\x18\x01 \x01(\x04\x12\x15\n\repsilon_spent\x18\x02 \x01(\x01\x12\x0f\n\x07\x65psilon\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\x01\"\x98\x01\n\nDigestList\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x0c\n\x04salt\x18\x04 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x04\x12\x0c\n\x04last\x18\x06 \x01(\x04\x12\'\n\x04sent\x18\x07 \x03(\x0b\x32\x19.tacit.peer.v1.SentDigest\"9\n\nSentDigest\x12\x0c\n\x04tick\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"H\n\x10SignedDigestList\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"C\n\x11SignedDigestLists\x12.\n\x05lists\x18\x01 \x03(\x0b\x32\x1f.tacit.peer.v1.SignedDigestList\"c\n\rDigestRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12/\n\x05known\x18\x03 \x01(\x0b\x32 .tacit.peer.v1.SignedDigestLists2\xeb\x04\n\x04Peer\x12\x39\n\x05Hello\x12\x17.tacit.peer.v1.NodeInfo\x1a\x17.tacit.peer.v1.NodeInfo\x12M\n\rFetchMessages\x12\x1b.tacit.peer.v1.FetchRequest\x1a\x1b.tacit.peer.v1.MessageChunk(\x01\x30\x01\x12?\n\x0eNotifyFinished\x12\x17.tacit.peer.v1.Finished\x1a\x14.tacit.peer.v1.Empty\x12\x38\n\tGetStatus\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Status\x12\x38\n\tGetScores\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Scores\x12\x42\n\x0bGetManifest\x12\x14.tacit.peer.v1.Empty\x1a\x1d.tacit.peer.v1.SignedManifest\x12G\n\x10\x41nnounceManifest\x12\x1d.tacit.peer.v1.SignedManifest\x1a\x14.tacit.peer.v1.Empty\x12P\n\x0e\x43ompareDigests\x12\x1c.tacit.peer.v1.DigestRequest\x1a .tacit.peer.v1.SignedDigestLists\x12\x45\n\x05\x41gree\x12\x1d.tacit.peer.v1.AgreementSheet\x1a\x1d.tacit.peer.v1.AgreementSheetb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atacit/peer/wire/wire.proto\x12\rtacit.peer.v1\"\xb1\x02\n\x08NodeInfo\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x17\n\x0fmanifest_sha256\x18\x04 \x01(\x0c\x12\x37\n\x08sections\x18\x05 \x03(\x0b\x32%.tacit.peer.v1.NodeInfo.SectionsEntry\x12\x12\n\nparameters\x18\x06 \x01(\x04\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x13\n\x0blog_entries\x18\x14 \x01(\r\x12\x10\n\x08log_head\x18\x15 \x01(\x0c\x12\r\n\x05\x65poch\x18\x0c \x01(\r\x1a/\n\rSectionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\nExchangeId\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\r\n\x05index\x18\x03 \x01(\r\"h\n\x0c\x46\x65tchRequest\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x12\n\nsaved_tick\x18\x03 \x01(\x12\"\xa2\x01\n\x0cStreamAnswer\x12/\n\x06notice\x18\x01 \x01(\x0b\x32\x1d.tacit.peer.v1.ProgressNoticeH\x00\x12.\n\x06header\x18\x02 \x01(\x0b\x32\x1c.tacit.peer.v1.MessageHeaderH\x00\x12)\n\x07refusal\x18\x03 \x01(\x0b\x32\x16.tacit.peer.v1.RefusalH\x00\x42\x06\n\x04kind\"%\n\x07Refusal\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"Z\n\rMessageHeader\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"G\n\x0eProgressNotice\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x03 \x03(\t\",\n\x08\x46inished\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\"\x07\n\x05\x45mpty\"!\n\x0e\x41greementSheet\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\")\n\nSuspension\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05since\x18\x02 \x01(\x04\"B\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0b\n\x03log\x18\x03 \x01(\x0c\"\xfc\x03\n\x06Status\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x13\n\x0bwaiting_for\x18\x04 \x03(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x14\n\x0cround_length\x18\x07 \x01(\x04\x12\x11\n\x04loss\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x61\x63\x63uracy\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nbytes_sent\x18\n \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x0b \x01(\x04\x12\x10\n\x08rejected\x18\x0c \x01(\x04\x12\r\n\x05saved\x18\r \x01(\x12\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x12\x0f\n\x07problem\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\t\x12\x10\n\x08manifest\x18\x11 \x01(\x0c\x12+\n\x07privacy\x18\x12 \x01(\x0b\x32\x1a.tacit.peer.v1.SpentBudget\x12\x1a\n\x12\x63\x65rtificate_expiry\x18\x1e \x01(\x01\x12\x1a\n\x12\x63\x65rtificate_notice\x18\x1f \x01(\t\x12\r\n\x05\x65poch\x18  \x01(\r\x12,\n\tsuspended\x18! \x03(\x0b\x32\x19.tacit.peer.v1.SuspensionB\x07\n\x05_lossB\x0b\n\t_accuracy\"6\n\x06Scores\x12\x0c\n\x04step\x18\x01 \x03(\x04\x12\x0c\n\x04loss\x18\x02 \x03(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\x03 \x03(\x01\"R\n\x0bSpentBudget\x12\x0c\n\x04sums\x18\x01 \x01(\x04\x12\x15\n\repsilon_spent\x18\x02 \x01(\x01\x12\x0f\n\x07\x65psilon\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\x01\"\x98\x01\n\nDigestList\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x0c\n\x04salt\x18\x04 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x04\x12\x0c\n\x04last\x18\x06 \x01(\x04\x12\'\n\x04sent\x18\x07 \x03(\x0b\x32\x19.tacit.peer.v1.SentDigest\"9\n\nSentDigest\x12\x0c\n\x04tick\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"H\n\x10SignedDigestList\x12\x0c\n\x04list\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"C\n\x11SignedDigestLists\x12.\n\x05lists\x18\x01 \x03(\x0b\x32\x1f.tacit.peer.v1.SignedDigestList\"c\n\rDigestRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12/\n\x05known\x18\x03 \x01(\x0b\x32 .tacit.peer.v1.SignedDigestLists2\x9c\x04\n\x04Peer\x12\x39\n\x05Hello\x12\x17.tacit.peer.v1.NodeInfo\x1a\x17.tacit.peer.v1.NodeInfo\x12?\n\x0eNotifyFinished\x12\x17.tacit.peer.v1.Finished\x1a\x14.tacit.peer.v1.Empty\x12\x38\n\tGetStatus\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Status\x12\x38\n\tGetScores\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Scores\x12\x42\n\x0bGetManifest\x12\x14.tacit.peer.v1.Empty\x1a\x1d.tacit.peer.v1.SignedManifest\x12G\n\x10\x41nnounceManifest\x12\x1d.tacit.peer.v1.SignedManifest\x1a\x14.tacit.peer.v1.Empty\x12P\n\x0e\x43ompareDigests\x12\x1c.tacit.peer.v1.DigestRequest\x1a .tacit.peer.v1.SignedDigestLists\x12\x45\n\x05\x41gree\x12\x1d.tacit.peer.v1.AgreementSheet\x1a\x1d.tacit.peer.v1.AgreementSheetb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,38 +41,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCHANGEID']._serialized_end=414
   _globals['_FETCHREQUEST']._serialized_start=416
   _globals['_FETCHREQUEST']._serialized_end=520
-  _globals['_MESSAGECHUNK']._serialized_start=522
-  _globals['_MESSAGECHUNK']._serialized_end=643
-  _globals['_MESSAGEHEADER']._serialized_start=645
-  _globals['_MESSAGEHEADER']._serialized_end=735
-  _globals['_PROGRESSNOTICE']._serialized_start=737
-  _globals['_PROGRESSNOTICE']._serialized_end=808
-  _globals['_FINISHED']._serialized_start=810
-  _globals['_FINISHED']._serialized_end=854
-  _globals['_EMPTY']._serialized_start=856
-  _globals['_EMPTY']._serialized_end=863
-  _globals['_AGREEMENTSHEET']._serialized_start=865
-  _globals['_AGREEMENTSHEET']._serialized_end=898
-  _globals['_SUSPENSION']._serialized_start=900
-  _globals['_SUSPENSION']._serialized_end=941
-  _globals['_SIGNEDMANIFEST']._serialized_start=943
-  _globals['_SIGNEDMANIFEST']._serialized_end=1009
-  _globals['_STATUS']._serialized_start=1012
-  _globals['_STATUS']._serialized_end=1520
-  _globals['_SCORES']._serialized_start=1522
-  _globals['_SCORES']._serialized_end=1576
-  _globals['_SPENTBUDGET']._serialized_start=1578
-  _globals['_SPENTBUDGET']._serialized_end=1660
-  _globals['_DIGESTLIST']._serialized_start=1663
-  _globals['_DIGESTLIST']._serialized_end=1815
-  _globals['_SENTDIGEST']._serialized_start=1817
-  _globals['_SENTDIGEST']._serialized_end=1874
-  _globals['_SIGNEDDIGESTLIST']._serialized_start=1876
-  _globals['_SIGNEDDIGESTLIST']._serialized_end=1948
-  _globals['_SIGNEDDIGESTLISTS']._serialized_start=1950
-  _globals['_SIGNEDDIGESTLISTS']._serialized_end=2017
-  _globals['_DIGESTREQUEST']._serialized_start=2019
-  _globals['_DIGESTREQUEST']._serialized_end=2118
-  _globals['_PEER']._serialized_start=2121
-  _globals['_PEER']._serialized_end=2740
+  _globals['_STREAMANSWER']._serialized_start=523
+  _globals['_STREAMANSWER']._serialized_end=685
+  _globals['_REFUSAL']._serialized_start=687
+  _globals['_REFUSAL']._serialized_end=724
+  _globals['_MESSAGEHEADER']._serialized_start=726
+  _globals['_MESSAGEHEADER']._serialized_end=816
+  _globals['_PROGRESSNOTICE']._serialized_start=818
+  _globals['_PROGRESSNOTICE']._serialized_end=889
+  _globals['_FINISHED']._serialized_start=891
+  _globals['_FINISHED']._serialized_end=935
+  _globals['_EMPTY']._serialized_start=937
+  _globals['_EMPTY']._serialized_end=944
+  _globals['_AGREEMENTSHEET']._serialized_start=946
+  _globals['_AGREEMENTSHEET']._serialized_end=979
+  _globals['_SUSPENSION']._serialized_start=981
+  _globals['_SUSPENSION']._serialized_end=1022
+  _globals['_SIGNEDMANIFEST']._serialized_start=1024
+  _globals['_SIGNEDMANIFEST']._serialized_end=1090
+  _globals['_STATUS']._serialized_start=1093
+  _globals['_STATUS']._serialized_end=1601
+  _globals['_SCORES']._serialized_start=1603
+  _globals['_SCORES']._serialized_end=1657
+  _globals['_SPENTBUDGET']._serialized_start=1659
+  _globals['_SPENTBUDGET']._serialized_end=1741
+  _globals['_DIGESTLIST']._serialized_start=1744
+  _globals['_DIGESTLIST']._serialized_end=1896
+  _globals['_SENTDIGEST']._serialized_start=1898
+  _globals['_SENTDIGEST']._serialized_end=1955
+  _globals['_SIGNEDDIGESTLIST']._serialized_start=1957
+  _globals['_SIGNEDDIGESTLIST']._serialized_end=2029
+  _globals['_SIGNEDDIGESTLISTS']._serialized_start=2031
+  _globals['_SIGNEDDIGESTLISTS']._serialized_end=2098
+  _globals['_DIGESTREQUEST']._serialized_start=2100
+  _globals['_DIGESTREQUEST']._serialized_end=2199
+  _globals['_PEER']._serialized_start=2202
+  _globals['_PEER']._serialized_end=2742
 # @@protoc_insertion_point(module_scope)

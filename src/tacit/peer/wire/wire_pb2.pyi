@@ -59,15 +59,23 @@ class FetchRequest(_message.Message):
     saved_tick: int
     def __init__(self, exchange: _Optional[_Union[ExchangeId, _Mapping]] = ..., manifest_sha256: _Optional[bytes] = ..., saved_tick: _Optional[int] = ...) -> None: ...
 
-class MessageChunk(_message.Message):
-    __slots__ = ("header", "data", "notice")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
+class StreamAnswer(_message.Message):
+    __slots__ = ("notice", "header", "refusal")
     NOTICE_FIELD_NUMBER: _ClassVar[int]
-    header: MessageHeader
-    data: bytes
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     notice: ProgressNotice
-    def __init__(self, header: _Optional[_Union[MessageHeader, _Mapping]] = ..., data: _Optional[bytes] = ..., notice: _Optional[_Union[ProgressNotice, _Mapping]] = ...) -> None: ...
+    header: MessageHeader
+    refusal: Refusal
+    def __init__(self, notice: _Optional[_Union[ProgressNotice, _Mapping]] = ..., header: _Optional[_Union[MessageHeader, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("code", "text")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    text: str
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class MessageHeader(_message.Message):
     __slots__ = ("exchange", "size", "sha256")
