@@ -58,20 +58,23 @@ class NeighbourClient:
         self._channel = MemberChannel(state, member)
         self._unsubscribe = state.changes.subscribe(lambda _: self._follow_changes())
         self._stream: MessageStream | None = None
-        self._wanted = wire.FetchRequest()  # which `receive` waits for
-        self._sent: wire.FetchRequest | None = None  # which the neighbour has not answered yet
+        self._wanted: tuple[ExchangeId, int] | None = None  # what `receive` waits for
+        self._requested: ExchangeId | None = None  # what the neighbour has not sent yet
         self._cancelled = threading.Event()
         self._refused = 0  # how often the awaited message was refused
 
     def request(self, exchange: ExchangeId, saved: int) -> None:
         """Request a message, without waiting. Those up to tick `saved` are not needed again."""
-        digest = self._state.manifest.hash
-        self._wanted = wire.FetchRequest(
-            exchange=to_wire(exchange), manifest_sha256=digest, saved_tick=saved
-        )
-        if self._stream is not None:
+        self._wanted = (exchange, saved)
+        if self._requested not in (None, exchange):
+            self._close_stream()  # `request_early` has guessed wrong
+        self.request_early(exchange, saved)
+
+    def request_early(self, exchange: ExchangeId, saved: int) -> None:
+        """Request a message that will probably be wanted next, so that it is sent at once."""
+        if self._stream is not None and self._requested is None:
             try:
-                self._send(self._stream)
+                self._send(self._stream, exchange, saved)
             except OSError:  # `receive` opens another
                 self._close_stream()
 
@@ -167,15 +170,15 @@ class NeighbourClient:
             self._open_stream()
         stream = self._stream
         assert stream is not None
-        if self._sent != self._wanted:
-            self._send(stream)
+        if self._requested is None and self._wanted is not None:
+            self._send(stream, *self._wanted)
         try:
             header = self._await_header(stream, exchange, on_wait)
             frame = bytearray(expected.size)
             stream.receive_message(header, exchange, memoryview(frame))
         except TimeoutError as problem:
             raise Rejected("stalled", f"the stream stalled: {problem}") from None
-        self._sent = None
+        self._requested = None
         # What goes to all neighbours alike is compared with theirs.
         if not expected.envelope.receiver:
             state.witness.record_received(name, exchange, header.sha256)
@@ -232,21 +235,22 @@ class NeighbourClient:
             self._abort_stream()
 
     def _open_stream(self) -> None:
-        self._sent, self._stream = None, self._channel.open_stream()
+        self._requested, self._stream = None, self._channel.open_stream()
         if self._cancelled.is_set():
             self._stream.abort()
 
-    def _send(self, stream: MessageStream) -> None:
-        self._sent = self._wanted
-        stream.send(self._wanted)
+    def _send(self, stream: MessageStream, exchange: ExchangeId, saved: int) -> None:
+        self._requested, digest = exchange, self._state.manifest.hash
+        stream.send(
+            wire.FetchRequest(exchange=to_wire(exchange), manifest_sha256=digest, saved_tick=saved)
+        )
 
     def _abort_stream(self) -> None:
         if (stream := self._stream) is not None:
             stream.abort()
 
     def _close_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        self._sent = None
+        stream, self._stream, self._requested = self._stream, None, None
         if stream is not None:
             stream.close()
 

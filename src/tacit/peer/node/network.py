@@ -8,8 +8,9 @@ fetches those of the in-neighbours with the same id.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 import torch
@@ -30,7 +31,6 @@ from tacit.peer.wire.messages import (
     Rejected,
     Tensors,
     WireMessage,
-    is_finite,
     pack,
     raw_bytes,
 )
@@ -64,6 +64,9 @@ class PeerNetwork:
         row = self.manifest.graph.weights[[own], :].toarray()[0]
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
+        self._counts = (0, 0)  # exchanges in the last two ticks
+        self._early: ExchangeId | None = None  # what was requested before its time
+        self._is_regular = True  # no such request was wrong
         self.suspicion = ""  # which neighbour may have made this node's state infinite, as text
         self._extreme = 0.0
 
@@ -74,37 +77,54 @@ class PeerNetwork:
     def start_tick(self, tick: int) -> None:
         """Number the following exchanges within this tick."""
         if tick != self._tick:
+            self._counts = (self._counts[1], self._index)
             self._tick, self._index = tick, 0
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
-        theirs = self._exchange_alike(rows)
-        return tuple(
-            self._weighted_sum(received(sent)[0], [tensors[tag] for tensors in theirs])
-            for tag, sent in rows.items()
-        )
+        """Σⱼ wᵢⱼ xⱼ as rows [1, P], summed in the order of clients to round like W x.
+
+        A message is added as soon as it has arrived, so that one at a time is in memory.
+        """
+        own = {tag: received(sent)[0] for tag, sent in rows.items()}
+        sums = {tag: torch.zeros_like(row) for tag, row in own.items()}
+        weights, before = iter(self._weights), self._own_index
+
+        def add(found: Tensors) -> None:
+            weight = next(weights)
+            for tag, total in sums.items():
+                total.add_(found[tag], alpha=weight)
+
+        for position, theirs in enumerate(self._exchange_alike(rows)):
+            if position == before:
+                add(own)
+            add(theirs)
+        if before == len(self.clients):
+            add(own)
+        return tuple(total[None] for total in sums.values())
 
     def broadcast(self, **rows: Tensor) -> tuple[Tensor, ...]:
         """The row of each in-neighbour [f, P], for robust mixing."""
-        theirs = self._exchange_alike(rows)
+        theirs = list(self._exchange_alike(rows))
         return tuple(
             torch.stack([tensors[tag] for tensors in theirs]) if theirs else own[:0]
             for tag, own in rows.items()
         )
 
-    def _exchange_alike(self, rows: Mapping[str, Sent]) -> list[Tensors]:
-        """Send the same rows to all out-neighbours; return those of each in-neighbour."""
+    def _exchange_alike(self, rows: Mapping[str, Sent]) -> Iterator[Tensors]:
+        """Send the same rows to all out-neighbours; yield those of each in-neighbour."""
+        coded = {tag: sent for tag, sent in rows.items() if isinstance(sent, CodedRows)}
         ours = {
             tag: (sent.encode() if isinstance(sent, CodedRows) else received(sent))[0]
             for tag, sent in rows.items()
         }
-        own = largest_of_each([{tag: received(sent)[0] for tag, sent in rows.items()}])
+        own = largest_of_each([{tag: received(sent)[0] for tag, sent in coded.items()}])
 
         def decode(found: dict[str, Tensor]) -> Tensors:
-            decoded = {tag: _decode(tag, found[tag], sent) for tag, sent in rows.items()}
+            decoded = {tag: _decode(found[tag], sent) for tag, sent in coded.items()}
             check_values(decoded, own)
-            return decoded
+            return found | decoded
 
-        return self.exchange({"": ours}, ours, decode, recorded=True)
+        return self._exchange({"": ours}, ours, decode, recorded=True)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """One row to each out-neighbour [e, P]; returns one row from each in-neighbour.
@@ -113,13 +133,13 @@ class PeerNetwork:
         """
         messages = {to: {tag: row} for to, row in zip(self._receivers, edge_rows, strict=True)}
         like = {tag: edge_rows.new_empty(edge_rows.shape[1:])}
-        theirs = self.exchange(messages, like, recorded=True)
+        theirs = list(self._exchange(messages, like, recorded=True))
         if not theirs:
             return edge_rows.new_empty(0, edge_rows.shape[1])
         return torch.stack([tensors[tag] for tensors in theirs])
 
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        tree = self._tree
+        tree, self._is_regular = self._tree, False
         self._state.check_interrupted()
         masked = {tag: sent.masked()[0] for tag, sent in rows.items()}
         up, down = self._next_exchange(), self._next_exchange()
@@ -127,7 +147,7 @@ class PeerNetwork:
         own_row = hashlib.sha256(raw_bytes(torch.stack(list(masked.values())))).digest()
         self._record(up, own_row)
         children = [client for client in self.clients if client.member.name in tree.children]
-        found = self._fetch(up, children, [masked] * len(children), self.name)
+        found = list(self._fetch(up, children, [masked] * len(children), self.name))
         sums: Tensors = {
             tag: wrapped(torch.stack([row, *(one[tag] for one in found)]).sum(0))
             for tag, row in masked.items()
@@ -158,23 +178,36 @@ class PeerNetwork:
         messages: Mapping[str, Tensors],
         like: Tensors,
         decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
-        *,
-        recorded: bool = False,
     ) -> list[Tensors]:
         """Publish messages by receiver ("" for all); fetch one from each client, in their order.
 
-        Those received have the tags, types and shapes of `like` before `decode`. What an algorithm
-        sends is recorded. What nodes agree on before it starts has neither noise nor masks.
+        Those received have the tags, types and shapes of `like` before `decode`. This is for what
+        nodes agree on before the algorithm starts, which has neither noise nor masks.
+        """
+        return list(self._exchange(messages, like, decode))
+
+    def _exchange(
+        self,
+        messages: Mapping[str, Tensors],
+        like: Tensors,
+        decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
+        *,
+        recorded: bool = False,
+    ) -> Iterator[Tensors]:
+        """As `exchange`; yields messages in turn, so that they need not all be in memory.
+
+        What an algorithm sends is recorded.
         """
         self._state.check_interrupted()
         exchange = self._next_exchange()
+        own = largest_of_each(messages.values())
+        self._check_finite(own, exchange)
         packed = self._packed(exchange, messages)
         if recorded:
             digests = b"".join(message.sha256 for message in packed)
             self._record(exchange, hashlib.sha256(digests).digest())
         self._publish(packed)
         to_us = "" if "" in messages else self.name
-        own = largest_of_each([*messages.values()])
 
         def check_and_decode(sender: str, found: dict[str, Tensor]) -> Tensors:
             value, ours = check_values(found, own), max(own.values(), default=0.0)
@@ -182,9 +215,28 @@ class PeerNetwork:
             return decode(found)
 
         like_each = [like] * len(self.clients)
-        found = self._fetch(exchange, self.clients, like_each, to_us, check_and_decode)
+        yield from self._fetch(exchange, self.clients, like_each, to_us, check_and_decode)
+        if recorded:
+            self._request_next(exchange)
         self._wait_for_space()
-        return found
+
+    def _request_next(self, done: ExchangeId) -> None:
+        """Request the messages of the next exchange, so that they arrive while this node computes.
+
+        It is known if all ticks have as many exchanges.
+        """
+        usual, number = self._counts[1], self.manifest.number
+        self._is_regular &= self._early in (None, done)
+        if not self._is_regular or self._counts != (usual, usual) or not usual:
+            return
+        if done.index + 1 < usual:
+            self._early = ExchangeId(number, done.tick, done.index + 1)
+        elif done.tick < self._state.progress.steps:
+            self._early = ExchangeId(number, done.tick + 1, 0)
+        else:
+            return
+        for client in self.clients:
+            client.request_early(self._early, self.saved)
 
     def _note_extreme(self, ratio: float, value: float, sender: str, tick: int) -> None:
         """Remember which neighbour sent the most extreme numbers."""
@@ -205,19 +257,21 @@ class PeerNetwork:
         write = partial(self._check_sent, exchange, digest)
         write_with_retry(self._state, "the record of messages", write)
 
+    def _check_finite(self, own: Mapping[str, float], exchange: ExchangeId) -> None:
+        """Raise Diverged instead of sending what is not finite."""
+        for tag, value in own.items():
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
+                    f"Try a smaller step size or less noise.{self.suspicion}"
+                )
+
     def _packed(self, exchange: ExchangeId, messages: Mapping[str, Tensors]) -> list[WireMessage]:
         """Messages by receiver ("" for all) as they are sent."""
-        packed = []
-        for receiver, tensors in messages.items():
-            for tag, row in tensors.items():
-                if not is_finite(row):
-                    raise Diverged(
-                        f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
-                        f"Try a smaller step size or less noise.{self.suspicion}"
-                    )
-            envelope = Envelope(self.manifest.federation, self.name, receiver, exchange)
-            packed.append(pack(envelope, tensors))
-        return packed
+        return [
+            pack(Envelope(self.manifest.federation, self.name, receiver, exchange), tensors)
+            for receiver, tensors in messages.items()
+        ]
 
     def _publish(self, packed: Sequence[WireMessage]) -> None:
         """Put messages into the outbox."""
@@ -231,28 +285,27 @@ class PeerNetwork:
         like: Sequence[Tensors],
         to_us: str,
         decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
-    ) -> list[Tensors]:
+    ) -> Iterator[Tensors]:
         """Wait for one message from each of the clients, like the tensors given for it."""
         state, federation = self._state, self.manifest.federation
         # Request all messages before waiting for the first.
         for client in clients:
             client.request(exchange, self.saved)
-        found: list[Tensors] = []
-        phase, state.waiting_since = state.progress.phase, time.monotonic()
-        try:
-            for client, tensors in zip(clients, like, strict=True):
-                late = clients[len(found) :]
-                state.awaited = tuple(one.member.name for one in late)
-                sender = client.member.name
-                expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
-                on_wait = partial(self._report_wait, late)
-                found.append(client.receive(expected, partial(decode, sender), on_wait))
-        finally:
-            state.awaited = ()
-        self._report_end_of_wait(phase)
+        phase = state.progress.phase
+        for position, (client, tensors) in enumerate(zip(clients, like, strict=True)):
+            late, sender = clients[position:], client.member.name
+            expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
+            on_wait = partial(self._report_wait, late)
+            state.waiting_since = time.monotonic()
+            state.awaited = tuple(one.member.name for one in late)
+            try:
+                found = client.receive(expected, partial(decode, sender), on_wait)
+            finally:
+                state.awaited = ()
+            self._report_end_of_wait(phase)
+            yield found
         if like:
             self.received_since_saved += sum(row.nbytes for row in like[0].values())
-        return found
 
     def _report_wait(self, late: Sequence[NeighbourClient]) -> None:
         """Report the clients whose messages have not arrived."""
@@ -277,23 +330,10 @@ class PeerNetwork:
             state.check_interrupted()
         self._report_end_of_wait(phase)
 
-    def _weighted_sum(self, own: Tensor, others: list[Tensor]) -> Tensor:
-        """Σⱼ wᵢⱼ xⱼ as one row [1, P], summed in the order of clients to round like W x."""
-        total = torch.zeros_like(own)
-        rows = [*others[: self._own_index], own, *others[self._own_index :]]
-        for weight, row in zip(self._weights, rows, strict=True):
-            total.add_(row, alpha=weight)
-        return total[None]
 
-
-def _decode(tag: str, row: Tensor, sent: Sent) -> Tensor:
-    """The numbers of a received row, which may be compressed."""
-    if not isinstance(sent, CodedRows):
-        return row
+def _decode(row: Tensor, sent: CodedRows) -> Tensor:
+    """The numbers of a received row, which is compressed."""
     try:
-        decoded = sent.decode(row[None])[0]
+        return sent.decode(row[None])[0]
     except Misuse as problem:
         raise Rejected("codec", str(problem)) from None
-    if not is_finite(decoded):
-        raise Rejected("not finite", f"{tag} decodes to NaN or infinity")
-    return decoded

@@ -28,13 +28,13 @@ from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
 from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
+from tacit.peer.node.plausible_values import is_finite
 from tacit.peer.node.results import Results
 from tacit.peer.node.roster_agreement import RosterAgreement, agreed_roster
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.salt_agreement import agree_on_salts
 from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
-from tacit.peer.wire.messages import is_finite
 from tacit.privacy.guarantee import Budget
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.

@@ -12,6 +12,7 @@ masked sums, whose integers are uniform.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -24,11 +25,16 @@ FACTOR = 1e3
 
 
 def largest(rows: Tensor) -> float:
-    """The largest magnitude; 0 for integers and without numbers."""
+    """The largest magnitude; 0 for integers and without numbers, NaN or infinity if one is."""
     if not rows.is_floating_point() or not rows.numel():
         return 0.0
     low, high = torch.aminmax(rows)
     return max(-float(low), float(high))
+
+
+def is_finite(rows: Tensor) -> bool:
+    """Whether no number is NaN or infinite."""
+    return math.isfinite(largest(rows))
 
 
 def largest_of_each(messages: Iterable[Tensors]) -> dict[str, float]:
@@ -36,7 +42,8 @@ def largest_of_each(messages: Iterable[Tensors]) -> dict[str, float]:
     found: dict[str, float] = {}
     for tensors in messages:
         for tag, rows in tensors.items():
-            found[tag] = max(found.get(tag, 0.0), largest(rows))
+            # NaN is kept.
+            found[tag] = max(largest(rows), found.get(tag, 0.0))
     return found
 
 
@@ -44,12 +51,14 @@ def check_values(tensors: Tensors, own: Mapping[str, float]) -> float:
     """The largest magnitude in a neighbour's message; raise Rejected if it is not plausible.
 
     Args:
-        tensors: The message, which is finite.
+        tensors: The message.
         own: The largest magnitude of each tag in this node's own messages.
     """
     most = 0.0
     for tag, rows in tensors.items():
         value, ours = largest(rows), own.get(tag, 0.0)
+        if not math.isfinite(value):
+            raise Rejected("not finite", f"{tag} holds NaN or infinity")
         if value > max(ALWAYS_ACCEPTED, FACTOR * ours):
             raise Rejected(
                 "too large",
