@@ -145,7 +145,8 @@ def test_stopped_and_started_again(base, up):
         events = [json.loads(line)["event"] for line in lines]
         assert events.count("resumed") == 1
         assert events.count("stopped") == 1
-        assert events[-1] == "finished"
+        # A neighbour that ends may leave a connection behind.
+        assert [one for one in events if one != "connection refused"][-1] == "finished"
         records = (node / "history.jsonl").read_text().splitlines()
         steps = [json.loads(record)["step"] for record in records]
         assert steps == sorted(set(steps))

@@ -223,8 +223,9 @@ def test_misuse_is_refused_and_leaves_nothing(refused, config, options, words):
 
 
 def test_numbers_out_of_range_are_refused_with_the_usage(refused, config):
-    for options in ("-n 0", "--seconds 0", "--restarts 0", "--victim x"):
+    for options in ("-n 0", "--seconds 0", "--restarts 0"):
         assert "Usage: tacit audit" in refused(f"audit {config} {options}")
+    assert "--victim x is not the number of a client" in refused(f"audit {config} --victim x")
 
 
 def test_the_source_must_be_a_configuration_or_a_run(refused, tmp_path):

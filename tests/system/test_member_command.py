@@ -86,6 +86,11 @@ def test_the_log_of_changes(run, clinic):
     assert run("federation address clinic b moved.example.org:7400 --later")[0] == 0
     code, text = run("federation revoke clinic c --reason stolen --later")
     assert code == 0, text
+    stays = "certificates of c are revoked. It stays in the roster: the others cannot train without"
+    assert stays in text
+    assert "a, b would have fewer than 2 neighbours" in text
+    assert run("federation set clinic --min-neighbours 1 --later")[0] == 0
+    assert run("federation remove clinic c --later")[0] == 0
     code, text = run("federation log clinic")
     assert code == 0
     described = [line.split("  ")[-1] for line in text.splitlines()[:-1]]
@@ -93,10 +98,11 @@ def test_the_log_of_changes(run, clinic):
     assert described[4:] == [
         "address of b: moved.example.org:7400",
         "all earlier certificates of c revoked: stolen",
-        "roster of generation 2: a, b",
+        "roster of generation 2: a, b, c",
+        "roster of generation 3: a, b",
     ]
     entries = json.loads(run("federation log clinic --json")[1])
-    assert [entry["number"] for entry in entries] == list(range(1, 8))
+    assert [entry["number"] for entry in entries] == list(range(1, 9))
     assert entries[-1]["digest"] in text
 
 

@@ -41,14 +41,15 @@ def revoke(
     from tacit.peer.federation import membership
     from tacit.peer.federation.folders import FederationFolder
 
-    before = FederationFolder(folder).manifest()
+    federation = FederationFolder(folder)
+    before = federation.manifest()
     new_edges = None if edges is None else split_list(edges)
-    federation = membership.revoke(folder, name, reason, keep=keep, edges=new_edges)
+    why = membership.revoke(folder, name, reason, keep=keep, edges=new_edges)
     after = federation.manifest()
     if after.generation > before.generation:
         print_change(before, after)
-    else:
-        print(f"{name} stays in the roster, and its neighbours wait for its new certificate.")
+    elif why:
+        print(f"The certificates of {name} are revoked. It stays in the roster: {why}")
     announce_manifest(federation, before, later)
 
 

@@ -10,12 +10,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import Misuse
-from tacit.graph import Graph
+
+if TYPE_CHECKING:
+    from tacit.graph import Graph
 
 FOREVER = "forever"
 PATIENCE = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
@@ -92,6 +92,8 @@ def roster_name(number: int) -> str:
 
 def neighbour_counts(graph: Graph) -> list[int]:
     """How many clients each client shares an edge with, in either direction."""
+    import numpy as np  # only to train: commands that read a manifest do without
+
     both_ways = np.unique(np.concatenate((graph.edges, graph.edges[:, ::-1])), axis=0)
     return [int(count) for count in np.bincount(both_ways[:, 0], minlength=graph.clients)]
 

@@ -58,8 +58,8 @@ def revoke(
     *,
     keep: bool = False,
     edges: Sequence[str] | None = None,
-) -> FederationFolder:
-    """Revoke all certificates of a member, and remove it from the roster.
+) -> str:
+    """Revoke all certificates of a member, and remove it from the roster if that is possible.
 
     Args:
         path: The operator's folder.
@@ -67,23 +67,32 @@ def revoke(
         reason: Why; all members can read it.
         keep: Keep it in the roster: the others wait until it has a new certificate.
         edges: See `remove`.
+
+    Returns:
+        Why the member stays in the roster; empty if it does not. A stolen key must be revoked
+        whether or not the others can train without its owner.
     """
-    folder = existing_federation(path)
+    folder, why = existing_federation(path), ""
     with file_lock(path):
         folder.distribute()
         manifest, log = folder.manifest(), folder.log()
         if name not in (*manifest.names, *manifest.former_members):
             manifest.position(name)  # raises
-        is_leaving = name in manifest.names and not keep
-        # Before anything is written: it may not be possible.
-        after = manifest_without(manifest, name, edges) if is_leaving else None
+        after = None
+        if keep and name in manifest.names:
+            why = "its neighbours wait for its new certificate."
+        elif name in manifest.names:
+            try:
+                after = manifest_without(manifest, name, edges)
+            except Misuse as problem:
+                why = f"the others cannot train without it. {problem}"
         if log.trusted_certificates(name) != []:
             folder.record(("revocation", {"name": name, "reason": reason}))
         elif after is None:
             raise Misuse(f"{name} is already revoked.", "Nothing is left to do.")
         if after is not None:
             folder.publish(after)
-    return folder
+    return why
 
 
 def change_address(path: Path, name: str, address: str) -> FederationFolder:
