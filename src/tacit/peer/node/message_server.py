@@ -42,6 +42,8 @@ class MessageServer:
         try:
             name = caller.identified()
             admit(caller.group)
+            # A revocation closes admitted streams only; it may have come just before.
+            caller.identified()
             self._check_neighbour(name)
             with self._only_stream(name, stream):
                 self._answer_requests(stream, name)

@@ -149,8 +149,10 @@ class NeighbourClient:
         try:
             return call()
         except Rejected as problem:
-            self._state.reject(problem.reason, self.member.name, str(problem))
-            self._note_rejection(problem)
+            # `cancel` cuts messages off.
+            if not self._cancelled.is_set():
+                self._state.reject(problem.reason, self.member.name, str(problem))
+                self._note_rejection(problem)
         except grpc.RpcError as problem:
             self._log_failure(problem.code().name, problem.details())
         except StreamRefused as problem:
@@ -177,6 +179,8 @@ class NeighbourClient:
             frame = bytearray(expected.size)
             stream.receive_message(header, exchange, memoryview(frame))
         except TimeoutError as problem:
+            if problem.errno is not None:  # TCP found out that the neighbour is gone
+                raise
             raise Rejected("stalled", f"the stream stalled: {problem}") from None
         self._requested = None
         # What goes to all neighbours alike is compared with theirs.
@@ -193,12 +197,15 @@ class NeighbourClient:
             if kind == "header":
                 return answer.header
             if kind == "refusal":
-                raise StreamRefused(answer.refusal.code, answer.refusal.text)
+                code = answer.refusal.code
+                # It becomes part of the log, which is throttled by it.
+                code = code if code in StatusCode.__members__ else StatusCode.UNKNOWN.name
+                raise StreamRefused(code, answer.refusal.text)
             if kind is None:
                 raise Rejected("malformed", "an answer on a stream without content")
             self._note_progress(answer.notice, exchange)
             on_wait()
-        raise Rejected("truncated", "the stream ended before the message")
+        raise ConnectionError("the stream ended before the message")
 
     def _note_rejection(self, problem: Rejected) -> None:
         """After several refusals of one message, say that this node waits for another one."""
@@ -236,7 +243,8 @@ class NeighbourClient:
 
     def _open_stream(self) -> None:
         self._requested, self._stream = None, self._channel.open_stream()
-        if self._cancelled.is_set():
+        # Whoever changed that meanwhile found no stream to abort.
+        if self._cancelled.is_set() or self._channel.is_outdated:
             self._stream.abort()
 
     def _send(self, stream: MessageStream, exchange: ExchangeId, saved: int) -> None:

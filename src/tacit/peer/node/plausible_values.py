@@ -42,8 +42,9 @@ def largest_of_each(messages: Iterable[Tensors]) -> dict[str, float]:
     found: dict[str, float] = {}
     for tensors in messages:
         for tag, rows in tensors.items():
-            # NaN is kept.
-            found[tag] = max(largest(rows), found.get(tag, 0.0))
+            value, most = largest(rows), found.get(tag, 0.0)
+            # NaN is kept: it is larger than nothing, and nothing is larger.
+            found[tag] = most if math.isnan(most) else max(value, most)
     return found
 
 

@@ -31,6 +31,7 @@ CHECK_SECONDS = 0.25  # between two checks of the time
 NO_FILES_PAUSE = 0.1
 BUFFER_BYTES = 1 << 20
 BACKLOG = 128
+STREAM_HANDSHAKES = 64  # streams at a time that have a thread, but no known caller
 NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 # Serves a stream until it ends. It calls the function with the caller's name once it has found it.
@@ -70,6 +71,8 @@ class Gate:
         self._on_refused, self._server_port = on_refused, 0
         self._pending = BoundedGroups[_Connection](limits.pending_per_address, limits.pending)
         self._admitted = BoundedGroups[_Connection](limits.admitted_per_caller, limits.admitted)
+        handshakes = STREAM_HANDSHAKES
+        self._handshakes = BoundedGroups[_Connection](handshakes // 2, handshakes)
         self._by_port: dict[int, _Connection] = {}
         self._known: set[int] = set()  # ports of connections that are or will be admitted
         self._serve_stream: ServeStream | None = None
@@ -178,6 +181,7 @@ class Gate:
             return
         self._known.add(one.port)
         self._pending.remove(one)
+        self._handshakes.remove(one)
         if (oldest := self._admitted.add(one, caller)) is not None:
             self._drop(oldest)
 
@@ -243,6 +247,9 @@ class Gate:
 
     def _hand_over(self, one: _Connection, serve_stream: ServeStream) -> None:
         """Let a thread of its own serve a stream; the gate can still end it."""
+        # Strangers cannot use up the threads of the process either.
+        if (oldest := self._handshakes.add(one, one.group)) is not None:
+            self._refuse(oldest, "too many")
         self._selector.unregister(one.caller)
         stream, one.has_thread = one.caller.dup(), True
 
@@ -254,7 +261,11 @@ class Gate:
             finally:
                 self._call(lambda: self._end(one))
 
-        threading.Thread(target=serve, name="stream", daemon=True).start()
+        try:
+            threading.Thread(target=serve, name="stream", daemon=True).start()
+        except RuntimeError as problem:  # no more threads
+            stream.close()
+            raise OSError(errno.ENOMEM, str(problem)) from None
 
     def _connect(self, one: _Connection) -> None:
         """Connect a caller to the gRPC server."""
@@ -301,8 +312,8 @@ class Gate:
         self._on_refused(reason, one.group)
 
     def _drop(self, one: _Connection) -> None:
-        self._pending.remove(one)
-        self._admitted.remove(one)
+        for group in (self._pending, self._handshakes, self._admitted):
+            group.remove(one)
         self._by_port.pop(one.port, None)
         self._known.discard(one.port)
         one.unsent.clear()

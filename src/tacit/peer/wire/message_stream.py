@@ -115,10 +115,12 @@ class MessageStream:
 
     def end(self) -> None:
         """Close after the last answer, which the other end may read before it notices."""
+        deadline = time.monotonic() + END_SECONDS
         with suppress(OSError):
             socket.socket.shutdown(self._connection, socket.SHUT_WR)
             self._connection.settimeout(END_SECONDS)
-            while self._connection.recv(MAX_FRAME_BYTES):
+            # Closing with unread requests would reset the connection, and lose the answer.
+            while self._connection.recv(MAX_FRAME_BYTES) and time.monotonic() < deadline:
                 pass
         self.close()
 
