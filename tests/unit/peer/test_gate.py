@@ -4,16 +4,25 @@ import queue
 import socket
 import socketserver
 import threading
+from contextlib import suppress
 
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit.peer.wire import gate as module
+from tacit.peer.wire import gate as module, tls
 from tacit.peer.wire.connection_limits import ConnectionLimits
 from tacit.peer.wire.gate import Gate
 
 TIMEOUT = 30
-HELLO = b"\x16hello"
+
+
+def hello(body):
+    """The first record of a TLS connection."""
+    return b"\x16\x03\x01" + len(body).to_bytes(2, "big") + body
+
+
+HELLO = hello(b"hello")
+STREAM_HELLO = hello(b"..." + bytes([len(tls.MESSAGES)]) + tls.MESSAGES.encode() + b"...")
 MEGABYTE = 1 << 20
 
 
@@ -44,10 +53,10 @@ def refused():
 def open_gate(server, refused):
     opened = []
 
-    def start(pending=8, per_address=6, admitted=4, per_caller=2):
+    def start(pending=8, per_address=6, admitted=4, per_caller=2, serve_stream=None):
         limits = ConnectionLimits(pending, per_address, admitted, per_caller)
         gate = Gate("127.0.0.1:0", limits, lambda *what: refused.put(what))
-        gate.start(server.server_address[1])
+        gate.start(server.server_address[1], serve_stream)
         opened.append(gate)
         return gate
 
@@ -60,12 +69,13 @@ def connect(gate):
     return socket.create_connection(("127.0.0.1", gate.port), TIMEOUT)
 
 
-def exchange(connection, data):
-    """Send bytes and receive as many."""
+def exchange(connection, data, size=None):
+    """Send bytes and receive as many, or `size`."""
+    size = len(data) if size is None else size
     sender = threading.Thread(target=connection.sendall, args=(data,))
     sender.start()
     found = bytearray()
-    while len(found) < len(data):
+    while len(found) < size:
         received = connection.recv(MEGABYTE)
         assert received
         found += received
@@ -160,7 +170,7 @@ def test_a_caller_with_too_many_connections_loses_its_oldest(open_gate, server, 
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [(b"GET / HTTP/1.1\r\n\r\n", "not tls"), (HELLO + b"bye", "no valid certificate"),
-     (b"", "closed")],
+     (b"", "closed"), (hello(bytes(2**14 + 1)), "not tls"), (b"\x16\x03\x01\xff\xff", "not tls")],
 )  # fmt: skip
 def test_every_failed_handshake_is_counted(open_gate, refused, sent, reason):
     gate = open_gate()
@@ -202,3 +212,245 @@ def test_unknown_peers_are_not_admitted(open_gate):
 def test_a_used_port_is_refused(open_gate):
     with pytest.raises(Misuse, match="another program uses the port"):
         Gate(f"127.0.0.1:{open_gate().port}", ConnectionLimits(1, 1, 1), lambda *_: None)
+
+
+# --- the first record -----------------------------------------------------------------------------
+
+
+def test_a_hello_may_come_in_pieces(open_gate, refused):
+    with connect(open_gate()) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in HELLO[:-1]:
+            connection.sendall(bytes([byte]))
+        assert exchange(connection, HELLO[-1:], len(HELLO)) == HELLO
+        assert exchange(connection, b"x") == b"x"
+    assert refused.empty()
+
+
+def test_the_largest_hello_is_forwarded(open_gate):
+    largest = hello(bytes(tls.MAX_HELLO_BYTES))
+    with connect(open_gate()) as connection:
+        assert exchange(connection, largest + b"more") == largest + b"more"
+
+
+@pytest.mark.parametrize("sent", [HELLO[:1], HELLO[:4], HELLO[:5], HELLO[:-1], STREAM_HELLO[:-1]])
+def test_a_hello_that_is_cut_off_reaches_no_server(open_gate, server, refused, sent):
+    gate = open_gate(serve_stream=lambda *_: pytest.fail("a stream was served"))
+    with connect(gate) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert refused.get(timeout=TIMEOUT) == ("closed", "127.0.0.1")
+        assert is_closed(connection)
+    assert server.peers.empty()
+    assert gate.open_connections == 0
+
+
+def test_an_unfinished_hello_is_closed_in_time(open_gate, refused, monkeypatch):
+    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.1)
+    with connect(open_gate()) as connection:
+        connection.sendall(HELLO[:-1])
+        assert refused.get(timeout=TIMEOUT) == ("timeout", "127.0.0.1")
+        assert is_closed(connection)
+
+
+# --- streams of messages --------------------------------------------------------------------------
+
+
+class Streams:
+    """Serves streams: admits their caller, if it has one, and sends back what it receives."""
+
+    def __init__(self):
+        self.callers = []  # of the streams to come
+        self.served, self.ended = queue.Queue(), queue.Queue()
+
+    def __call__(self, raw, admit):
+        with raw:
+            caller = self.callers.pop(0) if self.callers else None
+            first = raw.recv(len(STREAM_HELLO), socket.MSG_WAITALL)
+            self.served.put((threading.current_thread().name, first))
+            if caller is not None:
+                admit(caller)
+            with suppress(OSError):
+                while data := raw.recv(MEGABYTE):
+                    if data.endswith(b"bye"):
+                        break
+                    raw.sendall(data)
+        self.ended.put(caller)
+
+
+@pytest.fixture
+def streams():
+    return Streams()
+
+
+def open_stream(gate, streams, caller=None):
+    """A stream that is served; if its caller is known, it is admitted."""
+    if caller is not None:
+        streams.callers.append(caller)
+    connection = connect(gate)
+    connection.sendall(STREAM_HELLO)
+    assert streams.served.get(timeout=TIMEOUT) == ("stream", STREAM_HELLO)
+    # What was sent before this answer has been admitted before another connection is accepted.
+    assert exchange(connection, b"ping") == b"ping"
+    return connection
+
+
+def wait_until_admitted(gate, connections):
+    """The gate's thread accepts connections after what it was told before."""
+    with connect(gate) as probe:
+        assert exchange(probe, HELLO) == HELLO
+        assert gate.open_connections - gate.pending_connections == connections
+
+
+def test_a_stream_has_a_thread_of_its_own_and_all_its_bytes(open_gate, server, refused, streams):
+    data = bytes(range(256)) * 10_000
+    gate = open_gate(serve_stream=streams)
+    with open_stream(gate, streams, "n1") as connection:
+        assert exchange(connection, data) == data
+        wait_until_admitted(gate, 1)
+        connection.sendall(b"bye")
+        assert is_closed(connection)
+    assert streams.ended.get(timeout=TIMEOUT) == "n1"
+    assert server.peers.qsize() == 1  # the probe
+
+
+def test_a_stream_hello_in_pieces_is_still_one(open_gate, server, streams):
+    gate = open_gate(serve_stream=streams)
+    with connect(gate) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in STREAM_HELLO:
+            connection.sendall(bytes([byte]))
+        assert streams.served.get(timeout=TIMEOUT) == ("stream", STREAM_HELLO)
+        assert exchange(connection, b"x") == b"x"
+    assert server.peers.empty()
+
+
+def test_what_follows_the_first_record_makes_no_stream(open_gate, server, streams):
+    gate = open_gate(serve_stream=streams)
+    with connect(gate) as connection:
+        assert exchange(connection, HELLO + STREAM_HELLO) == HELLO + STREAM_HELLO
+    assert streams.served.empty()
+
+
+def test_without_a_server_of_streams_all_goes_to_grpc(open_gate):
+    with connect(open_gate()) as connection:
+        assert exchange(connection, STREAM_HELLO) == STREAM_HELLO
+
+
+def test_a_stream_without_a_known_caller_is_closed_in_time(
+    open_gate, refused, streams, monkeypatch
+):
+    gate = open_gate(serve_stream=streams)
+    with open_stream(gate, streams, "n1") as member, open_stream(gate, streams) as stranger:
+        wait_until_admitted(gate, 1)
+        assert refused.get(timeout=TIMEOUT)[0] == "no valid certificate"  # the probe
+        monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.0)
+        assert refused.get(timeout=TIMEOUT) == ("timeout", "127.0.0.1")
+        assert is_closed(stranger)
+        # Its thread has ended.
+        assert streams.ended.get(timeout=TIMEOUT) is None
+        assert exchange(member, b"x") == b"x"
+    assert refused.empty()
+
+
+def test_a_stream_that_ends_before_its_caller_is_known_is_counted_once(open_gate, refused, streams):
+    gate = open_gate(serve_stream=streams)
+    with open_stream(gate, streams) as connection:
+        connection.sendall(b"bye")
+        assert is_closed(connection)
+        assert refused.get(timeout=TIMEOUT) == ("no valid certificate", "127.0.0.1")
+    assert gate.open_connections == 0
+    assert refused.empty()
+
+
+def test_an_error_in_a_stream_closes_it(open_gate, refused, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda what: None)
+
+    def broken(raw, admit):
+        with raw:
+            raise ZeroDivisionError
+
+    with connect(open_gate(serve_stream=broken)) as connection:
+        connection.sendall(STREAM_HELLO)
+        assert is_closed(connection)
+    assert refused.get(timeout=TIMEOUT)[0] == "no valid certificate"
+
+
+def test_a_caller_with_too_many_streams_loses_its_oldest(open_gate, refused, streams):
+    gate = open_gate(serve_stream=streams)
+    names = ("n1", "n2", "n1", "n1")
+    opened = [open_stream(gate, streams, name) for name in names]
+    assert is_closed(opened[0])
+    assert streams.ended.get(timeout=TIMEOUT) == "n1"
+    assert [exchange(one, b"x") for one in opened[1:]] == [b"x"] * 3
+    assert refused.empty()
+    for one in opened:
+        one.close()
+
+
+def test_streams_and_calls_of_a_caller_share_their_limit(open_gate, server, streams):
+    gate = open_gate(serve_stream=streams)
+    stream = open_stream(gate, streams, "n1")
+    calls = [connect(gate) for _ in range(2)]
+    for call in calls:
+        assert exchange(call, HELLO) == HELLO
+        gate.admit(server.peers.get(timeout=TIMEOUT), "n1")
+    assert is_closed(stream)
+    for one in (stream, *calls):
+        one.close()
+
+
+def test_all_streams_of_a_caller_can_be_closed(open_gate, streams):
+    gate = open_gate(serve_stream=streams)
+    opened = [open_stream(gate, streams, name) for name in ("a", "a", "b")]
+    gate.close_connections("a")
+    assert all(is_closed(one) for one in opened[:2])
+    assert [streams.ended.get(timeout=TIMEOUT) for _ in range(2)] == ["a", "a"]
+    assert exchange(opened[2], b"x") == b"x"
+    for one in opened:
+        one.close()
+
+
+def test_a_closed_gate_ends_all_streams(open_gate, streams):
+    gate = open_gate(serve_stream=streams)
+    opened = [open_stream(gate, streams, name) for name in ("a", None)]
+    gate.close()
+    assert all(is_closed(one) for one in opened)
+    assert {streams.ended.get(timeout=TIMEOUT) for _ in opened} == {"a", None}
+    for one in opened:
+        one.close()
+
+
+def test_strangers_get_few_threads(open_gate, refused, streams, monkeypatch):
+    """They need no certificate to ask for a stream."""
+    monkeypatch.setattr(module, "STREAM_HANDSHAKES", 4)
+    gate = open_gate(pending=100, per_address=50, serve_stream=streams)
+    opened = [open_stream(gate, streams) for _ in range(20)]
+    assert [refused.get(timeout=TIMEOUT)[0] for _ in range(18)] == ["too many"] * 18
+    assert [streams.ended.get(timeout=TIMEOUT) for _ in range(18)] == [None] * 18
+    assert gate.pending_connections == 2  # half of the threads, from one address
+    # Members are served meanwhile, and are not counted.
+    members = [open_stream(gate, streams, f"n{i % 2}") for i in range(4)]
+    assert [exchange(one, b"x") for one in members] == [b"x"] * 4
+    for one in [*opened, *members]:
+        one.close()
+
+
+def test_a_process_without_threads_refuses_a_stream_and_continues(
+    open_gate, refused, streams, monkeypatch
+):
+    gate = open_gate(serve_stream=streams)
+    start = threading.Thread.start
+
+    def full(thread):
+        if thread.name == "stream":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", full)
+        with connect(gate) as connection:
+            connection.sendall(STREAM_HELLO)
+            assert is_closed(connection)
+        assert refused.get(timeout=TIMEOUT) == ("no files", "127.0.0.1")
+    open_stream(gate, streams, "n1").close()

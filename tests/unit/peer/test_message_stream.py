@@ -1,5 +1,6 @@
 """Streams of messages over real TLS: requests and answers, and ends that do not keep to them."""
 
+import contextlib
 import queue
 import socket
 import ssl
@@ -25,6 +26,7 @@ from tacit.peer.wire.messages import Envelope, ExchangeId, Rejected, WireMessage
 EXCHANGE = ExchangeId(2, 5, 1)
 MESSAGE = pack(Envelope("f", "b", "", EXCHANGE), {"x": torch.arange(1000.0)})
 REQUEST = wire.FetchRequest(exchange=to_wire(EXCHANGE), manifest_sha256=b"m" * 32, saved_tick=-1)
+SIZE = len(MESSAGE.frame)
 NOTICE = wire.StreamAnswer(notice=wire.ProgressNotice(generation=2, tick=7, waiting_for=["b"]))
 
 
@@ -39,7 +41,7 @@ class Pair:
         self.reader.close()
         self.sender.close()
 
-    def receive_message(self, exchange=EXCHANGE, size=len(MESSAGE.frame)):
+    def receive_message(self, exchange=EXCHANGE, size=SIZE):
         """Read a header and the message after it."""
         answer, frame = self.reader.receive(wire.StreamAnswer), bytearray(size)
         assert answer.WhichOneof("kind") == "header"
@@ -135,13 +137,12 @@ def test_exchange_ids_survive_the_wire():
 def test_any_bytes_are_parsed_as_protobuf_parses_them_or_rejected(shared_pair, body):
     shared_pair.raw.sendall(framed(body))
     try:
-        found = shared_pair.reader.receive(wire.StreamAnswer)
-    except Rejected as problem:
-        assert problem.reason == "malformed"
-        with pytest.raises(module.DecodeError):
-            wire.StreamAnswer.FromString(body)
+        expected = wire.StreamAnswer.FromString(body)
+    except module.DecodeError:
+        with pytest.raises(Rejected, match=f"{len(body)} bytes that are no StreamAnswer"):
+            shared_pair.reader.receive(wire.StreamAnswer)
     else:
-        assert found == wire.StreamAnswer.FromString(body)
+        assert shared_pair.reader.receive(wire.StreamAnswer) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,12 +152,8 @@ def test_a_mutated_header_is_another_or_rejected(shared_pair, data):
     at = data.draw(st.integers(0, len(body) - 1))
     body[at] = data.draw(st.integers(0, 255).filter(lambda value: value != body[at]))
     shared_pair.raw.sendall(framed(bytes(body)))
-    try:
-        found = shared_pair.reader.receive(wire.StreamAnswer)
-    except Rejected as problem:
-        assert problem.reason == "malformed"
-    else:
-        assert found != header_of()
+    with contextlib.suppress(Rejected):
+        assert shared_pair.reader.receive(wire.StreamAnswer) != header_of()
 
 
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**31, 2**32 - 1])
@@ -354,7 +351,7 @@ def test_another_thread_wakes_a_reader(pair):
     pair.reader.abort()
     assert found.get(timeout=TIMEOUT) is None
     assert pair.sender.receive(wire.FetchRequest) is None
-    with pytest.raises(OSError):
+    with pytest.raises((BrokenPipeError, ssl.SSLError)):
         pair.reader.send(REQUEST)
 
 

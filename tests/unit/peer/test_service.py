@@ -1,8 +1,6 @@
 """The handlers of a node, called without a network: what each answers to which caller."""
 
 import functools
-import io
-import itertools
 import json
 import os
 import shutil
@@ -12,42 +10,36 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-import torch
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from served_node import ServedNode, make_home
 
-from tacit.config.loading import make_config, with_keys
+from tacit.config.loading import with_keys
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.federation.membership import revoke
-from tacit.peer.federation.operator import create, remove
-from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node import finished_peers, service
+from tacit.peer.federation.operator import remove
+from tacit.peer.node import finished_peers
+from tacit.peer.node.callers import Caller, Refused
 from tacit.peer.node.fresh_keys import FreshKeys
-from tacit.peer.node.node_state import ActiveRoster, NodeState
-from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.node_state import ActiveRoster
 from tacit.peer.node.service import MAX_CALLS, PeerService, threads_for
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import parse_chunk
-from tacit.peer.wire.messages import Envelope, ExchangeId, pack
 from tacit.peer.wire.transport import (
     MAX_MANIFEST_BYTES,
     MAX_REQUEST_BYTES,
     SERVICE,
-    caller_name,
+    caller_certificate,
     grpc,
 )
 from tacit.privacy.guarantee import Privacy
 
-CONFIG = make_config(
-    {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-)
 METHODS = (
-    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetScores", "GetManifest",
-    "AnnounceManifest",
+    "Hello", "NotifyFinished", "GetStatus", "GetScores", "GetManifest", "AnnounceManifest",
+    "CompareDigests",
 )  # fmt: skip
 StatusCode = grpc.StatusCode
 BANKS = functools.partial(server_name, federation="banks-01234567")
@@ -103,22 +95,12 @@ class FakeContext:
             callback()
 
 
-class ServedNode:
-    """The state and the service of a node, and ways to call it."""
+class CalledNode(ServedNode):
+    """A node, and ways to call it."""
 
-    def __init__(self, home, name="a"):
-        self.folder = home.node(name)
-        active = ActiveRoster.load(self.folder, name, self.folder.manifest())
-        self.log = io.StringIO()
-        event_log = EventLog(self.log, name)
-        self.state = NodeState(self.folder, name, active, event_log, 6, "torch.float32")
-        self.state.report(steps=100)
-        self.metrics = self.state.metrics
+    def __init__(self, home):
+        super().__init__(home)
         self.handlers = PeerService(self.state).handlers()
-
-    @property
-    def outbox(self):
-        return self.state.active.outbox
 
     def context(self, caller):
         return FakeContext(caller, server_name(caller, self.state.manifest.federation))
@@ -127,48 +109,24 @@ class ServedNode:
         return self.handlers.service(SimpleNamespace(method=f"/{SERVICE}/{method}"))
 
     def call(self, method, raw=b"", caller="b", context=None):
-        """The answer of a method; for FetchMessages an iterator."""
-        handler, context = self.handler(method), context or self.context(caller)
-        if method == "FetchMessages":
-            return handler.stream_stream(iter(raw if isinstance(raw, list) else [raw]), context)
-        return handler.stream_unary(iter([raw]), context)
-
-    def fetch(self, *requests, caller="b"):
-        return self.call("FetchMessages", list(requests), caller)
+        """The answer of a method."""
+        context = context or self.context(caller)
+        return self.handler(method).stream_unary(iter([raw]), context)
 
     def refusal(self, method, raw=b"", caller="b"):
         with pytest.raises(Aborted) as caught:
-            list(self.call(method, raw, caller))
+            self.call(method, raw, caller)
         return caught.value.code, str(caught.value)
-
-    def rejected(self, reason):
-        return self.metrics.value("tacit_rejected_total", reason=reason)
-
-    def put(self, tick, receiver=""):
-        exchange = ExchangeId(1, tick, 0)
-        envelope = Envelope(self.state.manifest.federation, "a", receiver, exchange)
-        message = pack(envelope, {"x": torch.full((4,), float(tick))})
-        self.outbox.put(message)
-        return message
-
-    def request(self, tick, saved=-1, generation=1, manifest=None):
-        return wire.FetchRequest(
-            exchange=wire.ExchangeId(generation=generation, tick=tick),
-            manifest_sha256=self.state.manifest.hash if manifest is None else manifest,
-            saved_tick=saved,
-        ).SerializeToString()
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """a, b, c, d on a ring: b and d are neighbours of a."""
-    nodes = {name: f"127.0.0.1:{7400 + i}" for i, name in enumerate("abcd")}
-    return create(tmp_path_factory.mktemp("served") / "f", "clinics", nodes, CONFIG)
+    return make_home(tmp_path_factory.mktemp("served") / "f")
 
 
 @pytest.fixture
 def node(home):
-    served = ServedNode(home)
+    served = CalledNode(home)
     yield served
     shutil.rmtree(served.folder.run, ignore_errors=True)
 
@@ -180,15 +138,6 @@ def later(home, tmp_path_factory):
     shutil.copytree(home.path, changed.path)
     remove(changed.path, "c")
     return changed
-
-
-def frame(chunks):
-    """The data of some chunks."""
-    return b"".join(bytes(parse_chunk(raw).data or b"") for raw in chunks)
-
-
-def notices(chunks):
-    return [chunk.notice for chunk in map(parse_chunk, chunks) if chunk.notice is not None]
 
 
 # --- callers ------------------------------------------------------------------------------------
@@ -210,24 +159,33 @@ def notices(chunks):
     ],
 )
 def test_the_certificate_names_the_caller_in_this_federation(common_name, names, caller):
-    assert caller_name(FakeContext(common_name, *names), "clinics-01234567") == caller
+    log = SimpleNamespace(accepts=lambda name, fingerprint: True)
+    manifest = SimpleNamespace(federation="clinics-01234567")
+    state = SimpleNamespace(manifest=manifest, changes=SimpleNamespace(log=log))
+    found = Caller(state, caller_certificate(FakeContext(common_name, *names)))
+    assert found.name == caller
+    assert found.is_revoked == (caller is None)
+    if caller is None:
+        with pytest.raises(Refused, match="not of federation clinics"):
+            found.identified(even_revoked=True)
+
+
+def test_a_caller_without_a_certificate_is_refused(node):
+    context = FakeContext("b")
+    context._certificate = b""
+    with pytest.raises(Aborted, match="not of federation clinics"):
+        node.call("AnnounceManifest", context=context)
+    context.auth_context = dict
+    with pytest.raises(Aborted, match="not of federation clinics"):
+        node.call("AnnounceManifest", context=context)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_certificate_of_another_federation_is_refused_everything(node, method):
     with pytest.raises(Aborted, match="not of federation clinics") as caught:
-        list(node.call(method, context=FakeContext("b", BANKS("b"))))
+        node.call(method, context=FakeContext("b", BANKS("b")))
     assert caught.value.code == StatusCode.PERMISSION_DENIED
     assert node.rejected("another federation") == 1
-
-
-@pytest.mark.parametrize("caller", ["c", "operator", "x.b"])
-def test_only_neighbours_get_messages(node, caller):
-    node.put(1)
-    code, _ = node.refusal("FetchMessages", node.request(1), caller)
-    assert code == StatusCode.PERMISSION_DENIED
-    assert node.rejected("not a neighbour") == 1
-    assert json.loads(node.log.getvalue())["sender"] == caller
 
 
 @pytest.mark.parametrize("caller", ["b", "c", "operator"])
@@ -286,11 +244,10 @@ def test_others_do_not_get_the_status(node, method):
 def test_a_revoked_caller_can_only_bring_a_newer_log(home, tmp_path):
     folder = type(home)(shutil.copytree(home.path, tmp_path / "f"))
     revoke(folder.path, "b", keep=True)
-    node = ServedNode(folder)
+    node = CalledNode(folder)
     for method in METHODS:
         if method != "AnnounceManifest":
-            raw = [node.request(1)] if method == "FetchMessages" else b""
-            code, why = node.refusal(method, raw)
+            code, why = node.refusal(method)
             assert code == StatusCode.PERMISSION_DENIED
             assert why == "the operator revoked this certificate of b: entry 6 of its log"
     assert node.rejected("revoked") == len(METHODS) - 1
@@ -312,17 +269,13 @@ def test_a_revoked_caller_can_only_bring_a_newer_log(home, tmp_path):
 # --- errors of the node ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "part"),
-    [("GetStatus", "status"), ("Hello", "node_info"), ("FetchMessages", "progress_notice")],
-)
+@pytest.mark.parametrize(("method", "part"), [("GetStatus", "status"), ("Hello", "node_info")])
 def test_an_internal_error_is_logged_but_not_shown_to_the_caller(node, monkeypatch, method, part):
     def broken(*_, **__):
         raise ZeroDivisionError("something internal")
 
     monkeypatch.setattr(node.state, part, broken)
-    raw = node.request(1, generation=2) if method == "FetchMessages" else b""
-    code, why = node.refusal(method, raw)
+    code, why = node.refusal(method)
     assert (code, why) == (StatusCode.INTERNAL, "internal error of this node: see its log")
     line = json.loads(node.log.getvalue())
     assert (line["event"], line["level"], line["caller"]) == ("internal error", "error", "b")
@@ -380,8 +333,8 @@ def test_callers_that_are_not_members_share_one_limit(node):
 
 def test_there_are_threads_for_all_allowed_calls():
     for members in (2, 5, 20):
-        streams, callers = members, members + 2
-        assert threads_for(members) > streams + MAX_CALLS * callers
+        callers = members + 2
+        assert threads_for(members) > MAX_CALLS * callers
 
 
 # --- malformed requests -------------------------------------------------------------------------
@@ -396,7 +349,7 @@ def test_what_cannot_be_parsed_is_refused_and_counted(node, method, raw):
     assert node.rejected("malformed") == 1
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "FetchMessages"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_call_without_a_request_is_refused(node, method):
     with pytest.raises(Aborted, match="without a request"):
         node.handler(method).stream_unary(iter([]), node.context("b"))
@@ -410,132 +363,18 @@ def test_a_caller_that_hangs_up_before_its_request_is_not_counted(node):
     assert node.metrics.total("tacit_rejected_total") == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+def test_no_messages_are_served_over_grpc(node):
+    """They have streams of their own."""
+    assert node.handler("FetchMessages") is None
+
+
+@pytest.mark.parametrize("method", [one for one in METHODS if one != "CompareDigests"])
 def test_only_a_manifest_may_be_long(node, method):
     unknown_field = b"\x7a" + b"\x80\x80\x02" + bytes(1 << 15)
     assert MAX_REQUEST_BYTES < len(unknown_field) < MAX_MANIFEST_BYTES
     code, _ = node.refusal(method, unknown_field)
     expected = "FAILED_PRECONDITION" if method == "AnnounceManifest" else "INVALID_ARGUMENT"
     assert code.name == expected
-
-
-# --- messages -----------------------------------------------------------------------------------
-
-
-def test_messages_are_sent_in_the_order_of_the_requests(node):
-    messages = {tick: node.put(tick) for tick in (1, 2)}
-    chunks = list(node.fetch(node.request(2), node.request(1), node.request(2)))
-    assert frame(chunks) == messages[2].frame + messages[1].frame + messages[2].frame
-    assert node.outbox.readers["b"].delivered == 2
-    assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 3
-    sent = 2 * len(messages[2].frame) + len(messages[1].frame)
-    assert node.metrics.value("tacit_sent_bytes_total", neighbour="b") == sent
-
-
-def test_a_message_counts_as_delivered_only_after_its_last_byte(node):
-    node.put(1)
-    answers = node.fetch(node.request(1))
-    next(answers)
-    assert node.outbox.readers["b"].delivered == -1
-    assert list(answers) == []
-    assert node.outbox.readers["b"].delivered == 1
-
-
-def test_notices_come_until_the_message_exists(node, monkeypatch):
-    monkeypatch.setattr(service, "NOTICE_SECONDS", 0.01)
-    node.state.report(step=4, waiting_for=("b (at iteration 4, says it waits for c)",))
-    answers = node.fetch(node.request(5))
-    for notice in notices(itertools.islice(answers, 3)):
-        assert (notice.generation, notice.tick, list(notice.waiting_for)) == (1, 4, ["b"])
-    message = node.put(5)
-    assert frame(answers) == message.frame
-
-
-def test_a_request_of_another_generation_is_answered_by_a_notice(node):
-    message = node.put(1)
-    chunks = list(node.fetch(node.request(1, generation=2), node.request(1)))
-    assert [notice.generation for notice in notices(chunks[:1])] == [1]
-    assert frame(chunks[1:]) == message.frame
-
-
-def test_a_request_under_another_manifest_is_refused(node):
-    node.put(1)
-    code, why = node.refusal("FetchMessages", node.request(1, manifest=b"x" * 32))
-    assert (code, why) == (StatusCode.FAILED_PRECONDITION, "another manifest for generation 1")
-    assert node.rejected("configuration") == 1
-    assert node.outbox.readers["b"].delivered == -1
-
-
-@pytest.mark.parametrize("tick", [101, 2**64 - 1])
-def test_a_message_after_the_end_is_refused(node, tick):
-    refusal = (StatusCode.OUT_OF_RANGE, f"iteration {tick} of 100")
-    assert node.refusal("FetchMessages", node.request(tick)) == refusal
-    assert node.rejected("future") == 1
-
-
-def test_a_new_stream_of_a_neighbour_ends_its_previous_one(node, monkeypatch):
-    monkeypatch.setattr(service, "NOTICE_SECONDS", 3600)
-    node.put(1)
-    first, second, other = node.context("b"), node.context("b"), node.context("d")
-    begun, ended = threading.Event(), threading.Event()
-
-    def read():
-        requests = [node.request(1), node.request(9)]
-        for _ in node.call("FetchMessages", requests, context=first):
-            begun.set()
-        ended.set()
-
-    threading.Thread(target=read, daemon=True).start()
-    assert begun.wait(60)
-    list(node.call("FetchMessages", [node.request(1)], context=other))
-    assert first.is_active()
-    list(node.call("FetchMessages", [node.request(1)], context=second))
-    assert not first.is_active()
-    assert ended.wait(60)
-    assert second.is_active()
-    assert other.is_active()
-
-
-def test_a_node_that_stops_ends_its_streams(node):
-    answers = node.fetch(node.request(9))
-    node.state.stop.set()
-    assert list(answers) == []
-
-
-# --- what neighbours have saved -------------------------------------------------------------------
-
-
-def test_a_false_claim_to_have_saved_costs_no_other_neighbour_a_message(node):
-    messages = [node.put(tick) for tick in (1, 2, 3)]
-    list(node.fetch(node.request(3)))
-    list(node.fetch(node.request(3, saved=2**62)))
-    found = frame(node.fetch(*map(node.request, (1, 2, 3)), caller="d"))
-    assert found == b"".join(message.frame for message in messages)
-    # It is kept for d, so b can have it again too.
-    assert frame(node.fetch(node.request(2))) == messages[1].frame
-
-
-def test_only_delivered_messages_count_as_saved(node):
-    node.put(1, receiver="b")
-    node.put(2, receiver="b")
-    list(node.fetch(node.request(1, saved=2**62)))
-    list(node.fetch(node.request(2, saved=2**62)))
-    assert [message.envelope.exchange.tick for message in node.outbox.messages()] == [2]
-
-
-def test_a_saved_message_is_gone(node, monkeypatch):
-    monkeypatch.setattr(service, "NOTICE_SECONDS", 0.01)
-    node.put(1, receiver="b")
-    list(node.fetch(node.request(1)))
-    code, why = node.refusal("FetchMessages", [node.request(1, saved=1)])
-    assert (code, why) == (StatusCode.OUT_OF_RANGE, "b has already saved iteration 1")
-    assert node.rejected("past") == 1
-
-
-def test_the_smallest_saved_tick_does_no_harm(node):
-    message = node.put(1)
-    assert frame(node.fetch(node.request(1, saved=-(2**63)))) == message.frame
-    assert node.outbox.readers["b"].saved == -1
 
 
 # --- finished neighbours, manifests, Hello --------------------------------------------------------
@@ -639,15 +478,3 @@ def test_an_interruption_before_the_wait_is_not_missed(node, later):
     assert cancelled == ["new roster"]
     node.state.request_stop()
     assert cancelled == ["new roster", "stop"]
-
-
-def test_a_neighbour_that_leaves_the_roster_gets_nothing_more(node):
-    """The stream was opened by a neighbour; then the outbox has other readers."""
-    node.put(1)
-    answers = node.fetch(node.request(1), node.request(1))
-    assert next(answers)
-    active = node.state.active
-    node.state.active = ActiveRoster(active.manifest, Outbox(["d"]), active.finished_peers)
-    node.put(1)
-    assert list(answers) == []
-    assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 1
