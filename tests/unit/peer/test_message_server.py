@@ -345,6 +345,27 @@ def test_a_message_that_is_not_read_counts_as_not_sent(node):
     assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 0
 
 
+def test_a_neighbour_may_read_a_message_long_after_its_request(node, monkeypatch):
+    """It requests the next one before it computes, which may take an hour."""
+    limits = []
+
+    class ObservedStream(MessageStream):
+        def send_message(self, message):
+            limits.append(self._connection.gettimeout())
+            super().send_message(message)
+
+        def send(self, part):
+            if part.HasField("refusal"):
+                limits.append(self._connection.gettimeout())
+            super().send(part)
+
+    monkeypatch.setattr(module, "MessageStream", ObservedStream)
+    message = node.put(1)
+    stream = node.open()
+    assert stream.fetch(1, 101) == [message.frame, ("OUT_OF_RANGE", "iteration 101 of 100")]
+    assert limits == [None, module.SILENCE_SECONDS]
+
+
 def test_notices_come_until_the_message_exists(node):
     node.state.report(step=4, waiting_for=("b (at iteration 4, says it waits for c)",))
     stream = node.open()

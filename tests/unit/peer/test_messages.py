@@ -65,25 +65,13 @@ def test_another_message_is_rejected_with_the_reason(other, like, reason):
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_numbers_that_are_not_finite_are_rejected(value):
-    rows = torch.ones(4)
-    rows[2] = value
-    with pytest.raises(Rejected, match="theta holds NaN or infinity") as caught:
-        ExpectedMessage(ENVELOPE, {"theta": rows}).unpack(
-            bytearray(pack(ENVELOPE, {"theta": rows}).frame)
-        )
-    assert caught.value.reason == "not finite"
-
-
-def test_large_numbers_whose_sum_overflows_are_finite():
-    rows = torch.full((4,), 3e38)
-    assert torch.equal(
-        ExpectedMessage(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))[
-            "x"
-        ],
-        rows,
-    )
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+def test_numbers_arrive_bit_by_bit(value):
+    """Which of them a node accepts is not decided here: see plausible_values."""
+    rows = torch.tensor([1.0, value])
+    frame = bytearray(pack(ENVELOPE, {"x": rows}).frame)
+    found = ExpectedMessage(ENVELOPE, {"x": rows}).unpack(frame)
+    assert torch.equal(found["x"].view(torch.int32), rows.view(torch.int32))
 
 
 @given(st.data())

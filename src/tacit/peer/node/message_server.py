@@ -57,6 +57,7 @@ class MessageServer:
             self._refuse(stream, StatusCode.INTERNAL, "internal error of this node: see its log")
 
     def _refuse(self, stream: MessageStream, code: StatusCode, text: str) -> None:
+        stream.wait(SILENCE_SECONDS)
         stream.send(wire.StreamAnswer(refusal=wire.Refusal(code=code.name, text=text)))
         stream.end()
 
@@ -83,8 +84,9 @@ class MessageServer:
                     del self._streams[name]
 
     def _answer_requests(self, stream: MessageStream, name: str) -> None:
+        # A neighbour that requests a message early reads it when it needs it.
+        stream.wait(None)
         while True:
-            stream.wait(None)
             try:
                 request = stream.receive(wire.FetchRequest)
             except Rejected as problem:
@@ -92,7 +94,6 @@ class MessageServer:
                 raise Refused(code, problem.reason, str(problem)) from None
             if request is None:
                 return
-            stream.wait(SILENCE_SECONDS)
             self._answer(request, name, stream)
 
     def _answer(self, request: wire.FetchRequest, name: str, stream: MessageStream) -> None:
