@@ -224,7 +224,7 @@ def test_a_hello_may_come_in_pieces(open_gate, refused):
             connection.sendall(bytes([byte]))
         assert exchange(connection, HELLO[-1:], len(HELLO)) == HELLO
         assert exchange(connection, b"x") == b"x"
-    assert refused.empty()
+        assert refused.empty()
 
 
 def test_the_largest_hello_is_forwarded(open_gate):

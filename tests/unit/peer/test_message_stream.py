@@ -379,6 +379,32 @@ def test_a_refusal_arrives_although_more_requests_were_sent(pair):
     assert ended.get(timeout=TIMEOUT) is None
 
 
+class Unread:
+    """A connection with requests that nobody has read."""
+
+    def __init__(self, requests):
+        self.calls, self._arrived = [], [b"x"] * requests
+
+    def settimeout(self, seconds):
+        assert seconds == module.END_SECONDS
+
+    def recv(self, size):
+        self.calls.append("recv")
+        return self._arrived.pop() if self._arrived else b""
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_a_stream_reads_what_was_requested_before_it_closes(monkeypatch):
+    shut = []
+    monkeypatch.setattr(module.socket.socket, "shutdown", lambda _, how: shut.append(how))
+    connection = Unread(requests=3)
+    MessageStream(connection).end()
+    assert shut == [socket.SHUT_WR]
+    assert connection.calls == ["recv"] * 4 + ["close"]
+
+
 class Flood:
     """A connection whose other end never stops to send."""
 

@@ -27,7 +27,7 @@ from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
-PROTOCOL = 3
+PROTOCOL = 4
 SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
 
 

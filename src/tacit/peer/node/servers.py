@@ -42,8 +42,9 @@ REFUSALS: dict[Reason, tuple[str, str]] = {
     ),
     "closed": ("it was closed without a byte, as port scans and probes do", ""),
     "no files": (
-        "this process has no file left to open",
-        "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more.",
+        "this process has no file left to open, or no thread to start",
+        "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more, and "
+        "that of threads (TasksMax= of systemd, pids_limit of containers) to 256 or more.",
     ),
 }
 
