@@ -363,9 +363,8 @@ def test_a_stream_that_ends_before_its_caller_is_known_is_counted_once(open_gate
     assert refused.empty()
 
 
-def test_an_error_in_a_stream_closes_it(open_gate, refused, monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda what: None)
-
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_in_a_stream_closes_it(open_gate, refused):
     def broken(raw, admit):
         with raw:
             raise ZeroDivisionError
