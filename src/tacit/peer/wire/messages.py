@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,10 @@ class Envelope:
     sender: str
     receiver: str  # empty: all neighbours
     exchange: ExchangeId
+
+    def to_dict(self) -> dict[str, Any]:
+        """As dataclasses.asdict, which takes ten times as long."""
+        return {**vars(self), "exchange": dict(vars(self.exchange))}
 
 
 class Rejected(Exception):
@@ -117,7 +122,7 @@ def _order(tensors: Tensors) -> list[str]:
 
 def _header(envelope: Envelope, tensors: Tensors) -> bytes:
     """The frame up to the first number."""
-    metadata = {"tacit": json.dumps(asdict(envelope), sort_keys=True)}
+    metadata = {"tacit": json.dumps(envelope.to_dict(), sort_keys=True)}
     table: dict[str, object] = {"__metadata__": metadata}
     offset = 0
     for tag in _order(tensors):
