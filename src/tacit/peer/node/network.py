@@ -87,13 +87,16 @@ class PeerNetwork:
         A message is added as soon as it has arrived, so that one at a time is in memory.
         """
         own = {tag: received(sent)[0] for tag, sent in rows.items()}
-        sums = {tag: torch.zeros_like(row) for tag, row in own.items()}
+        sums: dict[str, Tensor] = {}
         weights, before = iter(self._weights), self._own_index
 
         def add(found: Tensors) -> None:
             weight = next(weights)
-            for tag, total in sums.items():
-                total.add_(found[tag], alpha=weight)
+            for tag in rows:
+                if tag in sums:
+                    sums[tag].add_(found[tag], alpha=weight)
+                else:
+                    sums[tag] = found[tag] * weight
 
         for position, theirs in enumerate(self._exchange_alike(rows, reuse=True)):
             if position == before:
