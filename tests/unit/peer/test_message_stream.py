@@ -233,8 +233,11 @@ def test_a_message_of_another_size_is_rejected_before_it_arrives(pair, size):
     assert caught.value.reason == "size"
 
 
+@pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.parametrize("at", [0, 17, -1])
-def test_a_flipped_bit_does_not_match_the_checksum(pair, at):
+def test_a_flipped_bit_does_not_match_the_checksum(pair, at, in_thread, monkeypatch):
+    monkeypatch.setattr(module, "THREAD_BYTES", 0 if in_thread else 1 << 30)
+    monkeypatch.setattr(module, "HASHED_BYTES", 100)
     damaged = bytearray(MESSAGE.frame)
     damaged[at] ^= 1
     pair.sender.send(header_of())

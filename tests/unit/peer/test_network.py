@@ -18,7 +18,7 @@ class FakeClient:
 
     def __init__(self, member, events):
         self.member, self.report, self.refusal = member, "", ""
-        self._events, self.rows = events, None
+        self._events, self.rows, self.frames = events, None, []
 
     @property
     def name(self):
@@ -30,11 +30,13 @@ class FakeClient:
     def request_early(self, exchange, saved):
         self._events.append(("early", self.name, exchange, saved))
 
-    def receive(self, expected, decode, on_wait):
+    def receive(self, expected, decode, on_wait, frame=None):
         self._events.append(("receive", self.name, expected.envelope.exchange))
         like = expected._like
         rows = self.rows or {tag: torch.zeros_like(row) for tag, row in like.items()}
-        frame = bytearray(pack(expected.envelope, rows).frame)
+        self.frames.append(frame)
+        frame = bytearray(expected.size) if frame is None else frame
+        frame[:] = pack(expected.envelope, rows).frame
         return decode(expected.unpack(frame))
 
 
@@ -215,20 +217,23 @@ def test_mixing_leaves_the_own_row_as_it_is(world):
     assert mixed.data_ptr() != own.data_ptr()
 
 
-def test_each_message_is_added_before_the_next_is_received(world, monkeypatch):
-    """So that one at a time is in memory."""
-    add = torch.Tensor.add_
-
-    def noted(total, row, *, alpha):
-        world.events.append(("add", float(row[0])))
-        return add(total, row, alpha=alpha)
-
-    monkeypatch.setattr(torch.Tensor, "add_", noted)
+def test_messages_that_are_summed_share_their_memory(world):
+    """One at a time is in memory, so each must be added before the next arrives."""
     for number, client in enumerate(world.clients, start=2):
         client.rows = {"x": torch.full((3,), float(number))}
+    for _ in range(2):
+        (mixed,) = world.network.mix(x=torch.ones(1, 3))
+        assert torch.allclose(mixed, torch.full((1, 3), (1 + 2 + 3) / 3))
+    frames = [frame for client in world.clients for frame in client.frames]
+    assert len(frames) == 4
+    assert all(frame is frames[0] for frame in frames)
+
+
+def test_messages_that_are_kept_have_memory_of_their_own(world):
     world.network.mix(x=torch.ones(1, 3))
-    kinds = [event[:2] for event in world.events if event[0] != "request"]
-    assert kinds == [("receive", "b"), ("add", 1.0), ("add", 2.0), ("receive", "d"), ("add", 3.0)]
+    world.network.broadcast(x=torch.ones(1, 3))
+    world.network.send("x", torch.ones(2, 3))
+    assert [client.frames[1:] for client in world.clients] == [[None, None]] * 2
 
 
 def test_rows_of_all_neighbours_arrive_in_their_order(world):
