@@ -23,6 +23,7 @@ from tacit.peer.node.checkpoint_policy import write_with_retry
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.plausible_values import check_values, largest_of_each
+from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.peer.node.tree_place import TreePlace
 from tacit.peer.wire.messages import (
     Envelope,
@@ -36,6 +37,7 @@ from tacit.peer.wire.messages import (
 )
 
 CheckSent = Callable[[ExchangeId, bytes], None]
+Decode = Callable[[str, dict[str, Tensor]], Tensors]  # of a sender's tensors; may raise Rejected
 
 SPACE_CHECK_SECONDS = 0.25
 SUSPICIOUS = 1e3  # times the numbers of this node: accepted, but named if the state diverges
@@ -46,7 +48,11 @@ class PeerNetwork:
     """The network that one client sees in one generation: see tacit.core.here.Network."""
 
     def __init__(
-        self, state: NodeState, clients: Sequence[NeighbourClient], check_sent: CheckSent
+        self,
+        state: NodeState,
+        clients: Sequence[NeighbourClient],
+        check_sent: CheckSent,
+        transcript: TranscriptLog | None = None,
     ) -> None:
         """See RosterContext.build.
 
@@ -56,7 +62,7 @@ class PeerNetwork:
         self.clients = list(clients)
         self.received_since_saved = 0  # bytes from each neighbour
         self.saved = -1  # tick up to which neighbours may drop their messages
-        self._state, self._check_sent = state, check_sent
+        self._state, self._check_sent, self._transcript = state, check_sent, transcript
         self._receivers = [member.name for member in self.manifest.out_neighbours(self.name)]
         own = self.manifest.position(self.name)
         columns = sorted([own, *(self.manifest.position(one.member.name) for one in clients)])
@@ -153,10 +159,10 @@ class PeerNetwork:
             for tag, row in masked.items()
         }
         if tree.parent is not None:
-            self._publish(self._packed(up, {tree.parent: sums}))
+            self._publish(self._packed(up, {tree.parent: sums}), kept=True)
             (above,) = (one for one in self.clients if one.member.name == tree.parent)
             (sums,) = self._fetch(down, [above], [sums], self.name)
-        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)))
+        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)), kept=True)
         self._wait_for_space()
         return tuple(sent.decode(sums[tag][None]) for tag, sent in rows.items())
 
@@ -206,7 +212,7 @@ class PeerNetwork:
         if recorded:
             digests = b"".join(message.sha256 for message in packed)
             self._record(exchange, hashlib.sha256(digests).digest())
-        self._publish(packed)
+        self._publish(packed, kept=recorded)
         to_us = "" if "" in messages else self.name
 
         def check_and_decode(sender: str, found: dict[str, Tensor]) -> Tensors:
@@ -215,7 +221,9 @@ class PeerNetwork:
             return decode(found)
 
         like_each = [like] * len(self.clients)
-        yield from self._fetch(exchange, self.clients, like_each, to_us, check_and_decode)
+        yield from self._fetch(
+            exchange, self.clients, like_each, to_us, check_and_decode, kept=recorded
+        )
         if recorded:
             self._request_next(exchange)
         self._wait_for_space()
@@ -273,9 +281,11 @@ class PeerNetwork:
             for receiver, tensors in messages.items()
         ]
 
-    def _publish(self, packed: Sequence[WireMessage]) -> None:
-        """Put messages into the outbox."""
+    def _publish(self, packed: Sequence[WireMessage], *, kept: bool) -> None:
+        """Put messages into the outbox, and before that into the transcript if they are kept."""
         for message in packed:
+            if kept and self._transcript is not None:
+                self._transcript.add(message)
             self._state.active.outbox.put(message)
 
     def _fetch(
@@ -284,28 +294,44 @@ class PeerNetwork:
         clients: Sequence[NeighbourClient],
         like: Sequence[Tensors],
         to_us: str,
-        decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
+        decode: Decode = lambda sender, found: found,
+        *,
+        kept: bool = True,
     ) -> Iterator[Tensors]:
-        """Wait for one message from each of the clients, like the tensors given for it."""
+        """Wait for one message from each of the clients, like the tensors given for it.
+
+        They are put into the transcript if they are `kept`.
+        """
         state, federation = self._state, self.manifest.federation
         # Request all messages before waiting for the first.
         for client in clients:
             client.request(exchange, self.saved)
         phase = state.progress.phase
+        check = self._decode_and_keep if kept else _decode_only
         for position, (client, tensors) in enumerate(zip(clients, like, strict=True)):
             late, sender = clients[position:], client.member.name
-            expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
+            envelope = Envelope(federation, sender, to_us, exchange)
+            expected = ExpectedMessage(envelope, tensors)
             on_wait = partial(self._report_wait, late)
             state.waiting_since = time.monotonic()
             state.awaited = tuple(one.member.name for one in late)
             try:
-                found = client.receive(expected, partial(decode, sender), on_wait)
+                found = client.receive(expected, partial(check, envelope, decode), on_wait)
             finally:
                 state.awaited = ()
             self._report_end_of_wait(phase)
             yield found
         if like:
             self.received_since_saved += sum(row.nbytes for row in like[0].values())
+
+    def _decode_and_keep(
+        self, envelope: Envelope, decode: Decode, found: dict[str, Tensor]
+    ) -> Tensors:
+        """Decode a message; one that is accepted is put into the transcript as it was sent."""
+        decoded = decode(envelope.sender, found)
+        if self._transcript is not None:
+            self._transcript.add(pack(envelope, found))
+        return decoded
 
     def _report_wait(self, late: Sequence[NeighbourClient]) -> None:
         """Report the clients whose messages have not arrived."""
@@ -329,6 +355,10 @@ class PeerNetwork:
             state.report(phase="waiting", waiting_for=tuple(late), problem=problem)
             state.check_interrupted()
         self._report_end_of_wait(phase)
+
+
+def _decode_only(envelope: Envelope, decode: Decode, found: dict[str, Tensor]) -> Tensors:
+    return decode(envelope.sender, found)
 
 
 def _decode(row: Tensor, sent: CodedRows) -> Tensor:
