@@ -45,7 +45,7 @@ class FreshKeys:
 
     def __init__(self, folder: Path, generation: int, allowed: float = math.inf) -> None:
         self._allowed = allowed
-        self._salts = folder / f"salts-{generation:06d}.json"
+        self._salts = salts_file(folder, generation)
         self._digests = _log_of(folder, generation)
         logs = set(folder.glob("masked-*.log")) - {self._digests}
         # What was sent before this process started; it sends nothing twice itself.
@@ -108,16 +108,7 @@ class FreshKeys:
         return _by_tick_and_index(self._sent_before)
 
     def _load(self) -> tuple[str, dict[str, bytes]]:
-        """The digest of the data, and the salts by name, as they are stored."""
-        if not self._salts.exists():
-            return "", {}
-        stored = storage.read_json(self._salts, REMEDY)
-        try:
-            salts = {name: bytes.fromhex(text) for name, text in stored["salts"].items()}
-            return stored["data"], salts
-        except (KeyError, TypeError, ValueError, AttributeError):
-            problem = f"{self._salts} is damaged, or from another version of tacit."
-            raise Misuse(problem, REMEDY) from None
+        return read_salts(self._salts)
 
     def _read_digests(self) -> dict[str, str]:
         """The digests of what was sent under this roster, by exchange."""
@@ -128,6 +119,23 @@ class FreshKeys:
         if whole != content:
             storage.write_bytes(self._digests, whole, durable=True)
         return _parse_lines(whole)
+
+
+def salts_file(folder: Path, generation: int) -> Path:
+    return folder / f"salts-{generation:06d}.json"
+
+
+def read_salts(path: Path) -> tuple[str, dict[str, bytes]]:
+    """The digest of the data, and the salts by name, as they are stored."""
+    if not path.exists():
+        return "", {}
+    stored = storage.read_json(path, REMEDY)
+    try:
+        salts = {name: bytes.fromhex(text) for name, text in stored["salts"].items()}
+        return stored["data"], salts
+    except (KeyError, TypeError, ValueError, AttributeError):
+        problem = f"{path} is damaged, or from another version of tacit."
+        raise Misuse(problem, REMEDY) from None
 
 
 def has_records(folder: Path) -> bool:

@@ -113,6 +113,14 @@ def parse_envelope(frame: bytes) -> Envelope:
     return Envelope(**fields | {"exchange": ExchangeId(**fields["exchange"])})
 
 
+def parse_tensors(frame: bytes | memoryview) -> dict[str, Tensor]:
+    """The tensors of a message that this node has stored."""
+    from safetensors.torch import load
+
+    tensors: dict[str, Tensor] = load(bytes(frame))
+    return tensors
+
+
 def raw_bytes(rows: Tensor) -> memoryview:
     """The bytes of a tensor in row-major order."""
     return rows.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
