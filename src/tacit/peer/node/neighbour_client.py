@@ -26,6 +26,7 @@ from tacit.peer.wire.messages import (
     ExpectedMessage,
     Rejected,
     Tensors,
+    WireMessage,
 )
 from tacit.peer.wire.transport import SERVICE
 
@@ -83,11 +84,13 @@ class NeighbourClient:
         expected: ExpectedMessage,
         decode: Callable[[dict[str, Tensor]], Tensors],
         on_wait: Callable[[], None],
+        keep: Callable[[WireMessage], None] | None = None,
     ) -> Tensors:
         """Wait for the requested message, retrying as long as necessary.
 
         Raises Stopped after `cancel`. `decode` turns the tensors into the result and may raise
-        Rejected; `on_wait` is called from time to time while nothing arrives.
+        Rejected; `on_wait` is called from time to time while nothing arrives; `keep` gets the
+        message once it is accepted.
 
         A message that is refused again and again sets `refusal`. This node then keeps its state and
         asks ever less often: the sender may be repaired, or removed from the roster.
@@ -95,7 +98,7 @@ class NeighbourClient:
         metrics, name, begin = self._state.metrics, self.member.name, time.monotonic()
         longest, self._refused = MIN_PAUSE, 0
         while not self._cancelled.is_set():
-            found = self._attempt(lambda: decode(expected.unpack(self._fetch(expected, on_wait))))
+            found = self._attempt(lambda: self._fetch(expected, decode, on_wait, keep))
             if found is not None:
                 self.report, self.refusal = "", ""
                 metrics.count("tacit_received_bytes_total", expected.size, neighbour=name)
@@ -162,7 +165,13 @@ class NeighbourClient:
             pass  # the next Hello brings both nodes to the same roster
         return None
 
-    def _fetch(self, expected: ExpectedMessage, on_wait: Callable[[], None]) -> bytearray:
+    def _fetch(
+        self,
+        expected: ExpectedMessage,
+        decode: Callable[[dict[str, Tensor]], Tensors],
+        on_wait: Callable[[], None],
+        keep: Callable[[WireMessage], None] | None,
+    ) -> Tensors:
         exchange, state, name = expected.envelope.exchange, self._state, self.member.name
         state.witness.check(name)
         if self._stream is None:
@@ -182,7 +191,10 @@ class NeighbourClient:
         # What goes to all neighbours alike is compared with theirs.
         if not expected.envelope.receiver:
             state.witness.record_received(name, exchange, header.sha256)
-        return frame
+        found = decode(expected.unpack(frame))
+        if keep is not None:
+            keep(WireMessage(expected.envelope, memoryview(frame), header.sha256))
+        return found
 
     def _await_header(
         self, stream: MessageStream, exchange: ExchangeId, on_wait: Callable[[], None]

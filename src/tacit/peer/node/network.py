@@ -37,7 +37,6 @@ from tacit.peer.wire.messages import (
 )
 
 CheckSent = Callable[[ExchangeId, bytes], None]
-Decode = Callable[[str, dict[str, Tensor]], Tensors]  # of a sender's tensors; may raise Rejected
 
 SPACE_CHECK_SECONDS = 0.25
 SUSPICIOUS = 1e3  # times the numbers of this node: accepted, but named if the state diverges
@@ -294,7 +293,7 @@ class PeerNetwork:
         clients: Sequence[NeighbourClient],
         like: Sequence[Tensors],
         to_us: str,
-        decode: Decode = lambda sender, found: found,
+        decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
         *,
         kept: bool = True,
     ) -> Iterator[Tensors]:
@@ -307,31 +306,21 @@ class PeerNetwork:
         for client in clients:
             client.request(exchange, self.saved)
         phase = state.progress.phase
-        check = self._decode_and_keep if kept else _decode_only
+        keep = self._transcript.add if kept and self._transcript is not None else None
         for position, (client, tensors) in enumerate(zip(clients, like, strict=True)):
             late, sender = clients[position:], client.member.name
-            envelope = Envelope(federation, sender, to_us, exchange)
-            expected = ExpectedMessage(envelope, tensors)
+            expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
             on_wait = partial(self._report_wait, late)
             state.waiting_since = time.monotonic()
             state.awaited = tuple(one.member.name for one in late)
             try:
-                found = client.receive(expected, partial(check, envelope, decode), on_wait)
+                found = client.receive(expected, partial(decode, sender), on_wait, keep)
             finally:
                 state.awaited = ()
             self._report_end_of_wait(phase)
             yield found
         if like:
             self.received_since_saved += sum(row.nbytes for row in like[0].values())
-
-    def _decode_and_keep(
-        self, envelope: Envelope, decode: Decode, found: dict[str, Tensor]
-    ) -> Tensors:
-        """Decode a message; one that is accepted is put into the transcript as it was sent."""
-        decoded = decode(envelope.sender, found)
-        if self._transcript is not None:
-            self._transcript.add(pack(envelope, found))
-        return decoded
 
     def _report_wait(self, late: Sequence[NeighbourClient]) -> None:
         """Report the clients whose messages have not arrived."""
@@ -355,10 +344,6 @@ class PeerNetwork:
             state.report(phase="waiting", waiting_for=tuple(late), problem=problem)
             state.check_interrupted()
         self._report_end_of_wait(phase)
-
-
-def _decode_only(envelope: Envelope, decode: Decode, found: dict[str, Tensor]) -> Tensors:
-    return decode(envelope.sender, found)
 
 
 def _decode(row: Tensor, sent: CodedRows) -> Tensor:
