@@ -40,6 +40,7 @@ class Recorded:
     def add(self, *messages):
         for one in messages:
             self.log.add(one)
+        self.log.flush()
         return self
 
     def events(self):

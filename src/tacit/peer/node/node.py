@@ -402,6 +402,9 @@ class Node:
 
     def _save(self, context: RosterContext) -> None:
         self._check_finite(context)
+        if self.shared.transcript is not None:
+            # From here on, a restarted node does not repeat what it has received before.
+            self.shared.transcript.flush()
         self._checkpoints.save(self._make_checkpoint())
         context.network.saved = self._checkpoints.acknowledged
         context.network.received_since_saved = 0

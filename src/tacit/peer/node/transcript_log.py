@@ -4,9 +4,11 @@
 
 A record is the length of a message (8 bytes, little-endian), its SHA-256 digest and the message
 itself, as it travels: a safetensors frame that names sender, receiver and exchange. A record is one
-write: if the process is killed, at most the last one is cut off, and a restarted node removes that.
-Messages that a restarted node repeats are not recorded again. When the size limit is reached, the
-oldest segments are deleted.
+write. A thread writes the messages of an exchange while the node computes; before those of the next
+one, and before each checkpoint, the node waits for it. If the process is killed, at most those of
+its last exchange are missing or cut off, and a restarted node sends and records them again. Other
+messages that it repeats are not recorded twice. When the size limit is reached, the oldest segments
+are deleted.
 
 Training never depends on it: if a record cannot be written, the transcript is deleted, which also
 frees its space on the disk, and the node goes on without.
@@ -19,6 +21,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +38,7 @@ SMALLEST = 10**5  # bytes
 LENGTH_BYTES, DIGEST_BYTES = 8, 32
 HEAD_BYTES = LENGTH_BYTES + DIGEST_BYTES
 MAX_SEGMENT_BYTES = 1 << 26
+MAX_PENDING_BYTES = 1 << 22  # of a message that is written while the node goes on
 SEGMENTS = 8  # at least, so that reaching the limit loses an eighth
 SHORTENED_SECONDS = 600.0  # between log lines about deleted segments
 DAMAGED_REMEDY = (
@@ -71,7 +75,7 @@ class Segment:
 
 
 class TranscriptLog:
-    """Appends the messages of a node. Only the training thread calls `add`.
+    """Appends the messages of a node. Only the training thread calls `add`, `flush` and `close`.
 
     Args:
         folder: Where the segments are; only the owner may read it.
@@ -88,6 +92,9 @@ class TranscriptLog:
         self._last: ExchangeId | None = None
         self._recorded: set[tuple[str, str]] = set()
         self._dropped = ""
+        # One thread: records are in the order in which they were added.
+        self._writer = ThreadPoolExecutor(1, "transcript")
+        self._pending: list[Future[None]] = []
         try:
             self._open()
         except OSError as problem:
@@ -95,15 +102,15 @@ class TranscriptLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self._segments)
+        """Bytes of all segments. Any thread may ask for it, and for the status."""
+        return sum(segment.size for segment in list(self._segments))
 
     @property
     def status(self) -> str:
         """What is kept, for people."""
         if self._dropped:
             return f"dropped: {self._dropped}"
-        if self._last is None:
+        if not self.size:
             return "empty"
         return f"complete from iteration {self._complete_from()} on, {self.size:,} bytes"
 
@@ -113,14 +120,34 @@ class TranscriptLog:
         ends = (message.envelope.sender, message.envelope.receiver)
         if self._dropped or self._is_recorded(exchange, ends):
             return
+        if exchange != self._last:
+            self.flush()
+        self._note(message)
+        self._pending.append(self._writer.submit(self._write, message))
+        # Large messages are not kept in memory for longer than necessary.
+        if len(message.frame) > MAX_PENDING_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
+        for future in self._pending:
+            future.result()
+        self._pending = []
+
+    def close(self) -> None:
+        self.flush()
+        self._writer.shutdown()
+        self._close_segment()
+
+    def _write(self, message: WireMessage) -> None:
+        if self._dropped:
+            return
         try:
             self._append(message)
         except OSError as problem:
             self._drop(problem.strerror or str(problem))
-            return
-        self._note(message)
 
-    def close(self) -> None:
+    def _close_segment(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -150,7 +177,7 @@ class TranscriptLog:
     def _begin_segment(self) -> None:
         if self._segments and not self._segments[-1].size and self._handle is not None:
             return
-        self.close()
+        self._close_segment()
         number = self._segments[-1].number + 1 if self._segments else 1
         path = self._folder / f"segment-{number:06d}.log"
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
@@ -170,15 +197,16 @@ class TranscriptLog:
 
     def _complete_from(self) -> int:
         """The first iteration of which all messages are kept."""
-        first = self._segments[0].first
-        tick = 0 if first is None else first.tick
+        oldest = next(iter(self._segments), None)
+        if oldest is None or oldest.first is None:
+            return 0
         # A deleted segment may have had the first messages of the iteration.
-        return tick if self._segments[0].number == 1 else tick + 1
+        return oldest.first.tick + (oldest.number > 1)
 
     def _drop(self, why: str) -> None:
         """Delete the transcript, and record no more."""
         self._dropped = why
-        self.close()
+        self._close_segment()
         self._segments = []
         shutil.rmtree(self._folder, ignore_errors=True)
         self._event_log.write(
