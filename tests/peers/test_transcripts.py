@@ -202,6 +202,18 @@ def test_the_audit_says_what_a_small_transcript_covers(tmp_path):
     assert max(errors(of(found, "n1", "n3"), "gradient")) < ROUNDING
 
 
+def test_a_transcript_without_a_complete_iteration_is_no_error(plain, tmp_path):
+    node = copy_of(plain.node("n1"), tmp_path / "n1")
+    rewrite(
+        node.run / "transcript",
+        lambda message: message if message.envelope.sender == "n1" else None,
+    )
+    assert audit_sent(node) is None
+    result = CliRunner().invoke(app, ["audit", str(node.path), "-n", "2"])
+    assert result.exit_code == 0, result.output
+    assert "no complete iteration of this roster yet" in result.output
+
+
 def test_other_data_are_refused(plain, tmp_path):
     torch.manual_seed(0)
     node, x = plain.node("n1"), torch.rand(40, 1, 28, 28)

@@ -209,6 +209,8 @@ def audit(
             print(federation.describe())
         if sent is not None:
             print("\nWhat was really sent:", *sent.lines, "", sep="\n")
+        elif has_transcript:
+            print("The transcript has no complete iteration of this roster yet.")
         print(f"Numbers: {written}\nReport: {page}")
 
 

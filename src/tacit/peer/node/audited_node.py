@@ -52,8 +52,12 @@ class AuditedNode:
     salts: dict[str, bytes] = field(repr=False)
 
     @classmethod
-    def load(cls, folder: NodeFolder, data: str | None, allowed_code: Sequence[str]) -> AuditedNode:
-        """A node from its folder, with its data if they can be loaded without --data.
+    def load(
+        cls, folder: NodeFolder, data: str | None, allowed_code: Sequence[str]
+    ) -> AuditedNode | None:
+        """A node from its folder; None if it has not begun its newest roster.
+
+        Without `data`, its data are loaded if the configuration names them.
 
         Raises:
             Misuse: `data` cannot be loaded, or are not those that the node trained on.
@@ -69,8 +73,7 @@ class AuditedNode:
         stored = salts_file(folder.run / "checkpoints", manifest.number)
         digest, salts = read_salts(stored)
         if set(manifest.names) - set(salts):
-            problem = f"{stored} lacks the salts of members: the node has not begun this roster."
-            raise Misuse(problem, "Let it run, or move run/transcript away.")
+            return None
         local = None
         try:
             # Data of a federation do not depend on who is suspended.

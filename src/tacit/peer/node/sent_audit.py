@@ -176,7 +176,7 @@ def audit_sent(
     allowed_code: Sequence[str] = (),
     progress: Progress = lambda activity, done, of: None,
 ) -> SentAudit | None:
-    """Attack a node's own transcript; None if it kept none.
+    """Attack a node's own transcript; None if it has no complete iteration of the newest roster.
 
     Args:
         folder: The node's folder.
@@ -193,15 +193,14 @@ def audit_sent(
         return None
     notes: list[str] = []
     subject = AuditedNode.load(folder, data, allowed_code)
+    if subject is None:
+        return None
     if subject.local is None:
         notes.append("errors, which need the node's data: give --data")
     totals = subject.algorithm.needs_total
     kept = KeptMessages.load(folder, subject.manifest, totals=totals)
     if kept is None:
-        raise Misuse(
-            f"The transcript of {folder.name} has no complete iteration of the newest roster.",
-            "Let the node run longer, or move run/transcript away.",
-        )
+        return None
     last = min(kept.last, kept.first + iterations - 1)
     run = subject.run_on_symbols(kept, last)
     coalitions: list[CoalitionFindings] = []
