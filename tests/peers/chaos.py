@@ -201,6 +201,7 @@ class ForkedFederation(LocalFederation):
         arguments += [] if self.data is None else ["--data", self.data.replace("{name}", name)]
         arguments += [] if self.save_seconds is None else ["--save-every", str(self.save_seconds)]
         arguments += ["--listen", self.listen[name]] if name in self.listen else []
+        arguments += [] if self.transcript is None else ["--transcript", self.transcript]
         log = node.run / "log.jsonl"
         self.nodes[name] = LocalNode(name, ForkedCommand(arguments, log), log)
         return self.nodes[name]
@@ -267,15 +268,16 @@ def kill_tree(process):
     process.wait()
 
 
-def run_in_threads(home, clock=time.time, data=None):
+def run_in_threads(home, clock=time.time, data=None, transcript=None):
     """Run all nodes of a federation as threads of this process; return their logs by name.
 
-    {name} in `data` stands for a node's name.
+    {name} in `data` stands for a node's name; `transcript` is the size of what they keep.
     """
     logs = {member.name: io.StringIO() for member in home.members}
     nodes = []
     for name, log in logs.items():
-        options = NodeOptions(None if data is None else data.replace("{name}", name))
+        own_data = None if data is None else data.replace("{name}", name)
+        options = NodeOptions(own_data, transcript=transcript)
         nodes.append(Node(home.node(name), options, EventLog(log, name, clock)))
     lock = threading.Lock()
 

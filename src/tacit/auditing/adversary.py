@@ -18,7 +18,7 @@ from tacit.auditing.active.behaviours import BEHAVIOURS
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
 from tacit.record.transcript import Message, Transcript
-from tacit.record.unknowns import Unknown
+from tacit.record.unknowns import EVERY_CLIENT, Unknown
 
 SYNTAX = (
     'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper", "server", "worst(2)", '
@@ -44,6 +44,9 @@ class Adversary:
     knows_theta0: bool = False  # the first models of all clients
     malicious: frozenset[int] = frozenset()  # those of the corrupt that deviate
     behaviour: str | None = None  # how they deviate; None: not chosen yet
+    # Of what its clients hold, only what they share with this client; None: all of it. An audit of
+    # a client's own transcript has no more.
+    shares_with: int | None = None
 
     @classmethod
     def curious(cls, *clients: int) -> Adversary:
@@ -133,6 +136,9 @@ class Adversary:
 
     def knows(self, unknown: Unknown) -> bool:
         """Whether it has an unknown without any message: its clients' own, or first models."""
+        if self.shares_with is not None and unknown.client != EVERY_CLIENT:
+            is_shared = unknown.kind in ("noise", "mask") and self.shares_with in unknown[2:4]
+            return is_shared and unknown.known_to(self.corrupt)
         return unknown.known_to(self.corrupt) or (self.knows_theta0 and unknown.kind == "theta0")
 
     def sees(self, message: Message, edges: list[tuple[int, int]]) -> Tensor:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import AllowCode, Data, Json, Overrides
+from tacit.cli.arguments import AllowCode, Json, Overrides
 from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
@@ -86,7 +86,8 @@ def audit(
         bool | None,
         typer.Option(
             "--attacks/--no-attacks",
-            help="Run attacks (default), or only prove and bound, as in a federation.",
+            help="Run attacks (default), or only prove and bound (default in a federation). Of a "
+            "node with a transcript: reconstruct inputs from what it sent.",
         ),
     ] = None,
     canaries: Annotated[
@@ -104,7 +105,14 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for audit.json and the report.")
     ] = None,
-    data: Data = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder of the datasets (default: $TACIT_DATA); of a node with a transcript, the "
+            "--data that it runs with.",
+        ),
+    ] = None,
     overrides: Overrides = None,
     as_json: Json = False,
     allow_code: AllowCode = None,
@@ -123,17 +131,22 @@ def audit(
     from tacit.experiment import auditing
     from tacit.experiment.compare import split_outside_brackets
 
-    federation = None
+    federation, sent, has_transcript, invert = None, None, False, False
     if (source / "federation.toml").is_file():
         from tacit.peer.federation.audited import AuditedFederation
 
-        if attacks or canaries or sample_canaries or algorithms or overrides:
+        has_transcript = any((source / "run" / "transcript").glob("segment-*.log"))
+        if (
+            (attacks and not has_transcript)
+            or canaries or sample_canaries or algorithms or overrides
+        ):  # fmt: skip
             raise Misuse(
                 "Attacks, canaries, --algorithms and --set do not go with a federation: its data "
                 "are at its members, and its manifest is signed.",
-                "Leave them out, or audit a configuration with data of the same kind.",
+                "Leave them out, or audit a configuration with data of the same kind. A node that "
+                "runs with --transcript can attack what it sent.",
             )
-        federation, attacks = AuditedFederation.load(source), False
+        federation, invert, attacks = AuditedFederation.load(source), bool(attacks), False
         victims = federation.victims(victim or [])
         named = [federation.adversary(one) for one in adversary or []]
         adversary = named or federation.adversaries(victims[0])
@@ -166,8 +179,26 @@ def audit(
                 progress=progress,
             )
         written, page = auditing.write_audit(found[label], subject, folder / label)
+    if federation is not None and federation.member is not None and has_transcript:
+        from tacit.core.storage import write_json
+        from tacit.peer.federation.folders import NodeFolder
+        from tacit.peer.node.sent_audit import audit_sent
+
+        with ProgressBar(Console(stderr=True)) as progress:
+            sent = audit_sent(
+                NodeFolder(source),
+                iterations=iterations,
+                data=None if data is None else str(data),
+                attacks=options if invert else None,
+                allowed_code=allow_code or (),
+                progress=progress,
+            )
+        if sent is not None:
+            write_json(folder / "sent.json", sent.as_dict())
     if as_json:
         plain = {label: one.as_dict() for label, one in found.items()}
+        if sent is not None:
+            plain[""]["sent"] = sent.as_dict()
         print(json.dumps(plain if algorithms is not None else plain[""]))
     elif algorithms is not None:
         print_audits(found, Console())
@@ -176,6 +207,10 @@ def audit(
         print_audit(found[""], Console())
         if federation is not None:
             print(federation.describe())
+        if sent is not None:
+            print("\nWhat was really sent:", *sent.lines, "", sep="\n")
+        elif has_transcript:
+            print("The transcript has no complete iteration of this roster yet.")
         print(f"Numbers: {written}\nReport: {page}")
 
 

@@ -30,3 +30,12 @@ AllowCode = Annotated[
         "otherwise refuse to import; package.module:Name for a single one (repeatable).",
     ),
 ]
+TranscriptSize = Annotated[
+    str | None,
+    typer.Option(
+        "--transcript",
+        metavar="SIZE",
+        help="Keep what the node sends and receives in run/transcript, for `tacit audit`: the last "
+        "messages, up to this size, e.g. 2GB.",
+    ),
+]

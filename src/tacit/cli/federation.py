@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.arguments import AllowCode, Overrides
+from tacit.cli.arguments import AllowCode, Overrides, TranscriptSize
 from tacit.core.errors import Misuse
 
 if TYPE_CHECKING:
@@ -353,6 +353,7 @@ def up(
     ] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     allow_code: AllowCode = None,
+    transcript: TranscriptSize = None,
 ) -> None:
     """Try a federation out: run all its nodes on this machine, until they finish or Ctrl-C.
 
@@ -361,8 +362,11 @@ def up(
     """
     from tacit.cli.federation_nodes import run_all_nodes
     from tacit.peer.federation.folders import FederationFolder
+    from tacit.peer.node.transcript_log import parse_size
 
-    run_all_nodes(FederationFolder(folder), data, save_every, allow_code or ())
+    if transcript is not None:
+        parse_size(transcript)  # or every node would refuse it
+    run_all_nodes(FederationFolder(folder), data, save_every, allow_code or (), transcript)
 
 
 def _parse_nodes(text: str) -> dict[str, str]:

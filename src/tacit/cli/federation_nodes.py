@@ -61,7 +61,11 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
 
 
 def run_all_nodes(
-    federation: FederationFolder, data: str | None, save_every: float, allowed_code: Sequence[str]
+    federation: FederationFolder,
+    data: str | None,
+    save_every: float,
+    allowed_code: Sequence[str],
+    transcript: str | None = None,
 ) -> None:
     """Start all nodes of a trial, show their status, and stop them if one fails or on Ctrl-C."""
     from tacit.peer.federation.trial import open_trial
@@ -74,7 +78,9 @@ def run_all_nodes(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
-        with LocalFederation(folder, data, save_every, allowed_code=allowed_code) as local:
+        with LocalFederation(
+            folder, data, save_every, allowed_code=allowed_code, transcript=transcript
+        ) as local:
 
             def update(live: Live) -> None:
                 ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
@@ -92,6 +98,7 @@ def run_all_nodes(
     except KeyboardInterrupt:
         again = f"tacit federation up {federation.path}" + (f" --data {data}" if data else "")
         again += "".join(f" --allow-code {name}" for name in allowed_code)
+        again += f" --transcript {transcript}" if transcript else ""
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
     finally:
         client.close()

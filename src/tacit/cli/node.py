@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.arguments import AllowCode
+from tacit.cli.arguments import AllowCode, TranscriptSize
 
 STOP_TIMEOUT = 15.0  # seconds to save and end after standard input has ended
 
@@ -48,6 +48,7 @@ def node(
         ),
     ] = False,
     allow_code: AllowCode = None,
+    transcript: TranscriptSize = None,
     stop_at_eof: Annotated[
         bool,
         typer.Option(
@@ -61,6 +62,7 @@ def node(
     from tacit.peer.federation.folders import NodeFolder
     from tacit.peer.monitoring.event_log import EventLog
     from tacit.peer.node.node import Node, NodeOptions, RemovedFromRoster
+    from tacit.peer.node.transcript_log import parse_size
 
     # Only the owner may read the files of a node.
     os.umask(0o077)
@@ -68,7 +70,8 @@ def node(
     event_log = EventLog(sys.stderr, place.name)
     try:
         allowed = tuple(allow_code or ())
-        options = NodeOptions(data, listen, metrics_port, save_every, share_scores, allowed)
+        kept = None if transcript is None else parse_size(transcript)
+        options = NodeOptions(data, listen, metrics_port, save_every, share_scores, allowed, kept)
         peer = Node(place, options, event_log)
         _stop_on_signals(peer.stop)
         if stop_at_eof:

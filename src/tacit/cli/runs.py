@@ -168,12 +168,17 @@ def report(
         Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
     ] = None,
     allow_code: AllowCode = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="--data of the node, to compare what it sent with the truth."),
+    ] = None,
 ) -> None:
     """Write the report of one run, of several side by side, or of a node."""
     if len(folders) == 1 and (folders[0] / "node.pem").exists():
         from tacit.peer.node.node_report import write_node_report
 
-        page = write_node_report(folders[0], out or folders[0] / "report.html", allow_code or ())
+        page = out or folders[0] / "report.html"
+        write_node_report(folders[0], page, allow_code or (), data)
         print(f"Report: {page}")
         return
     from tacit.report.report import write_report

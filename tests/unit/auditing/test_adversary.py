@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -6,7 +8,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.transcript import SERVER, Message, Transcript
-from tacit.record.unknowns import Unknown
+from tacit.record.unknowns import EVERY_CLIENT, Unknown
 
 PATH = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]  # 0 – 1 – 2 – 3
 CURIOUS, TAP = Adversary.curious, Adversary.eavesdropper
@@ -187,3 +189,20 @@ def test_an_eavesdropper_on_named_edges_does_not_see_the_server():
     for message in (up(0, 1, 2), DOWN):
         assert not TAP((0, 1)).sees(message, [(0, 1)]).any()
         assert TAP().sees(message, [(0, 1)]).all()
+
+
+def test_it_may_know_only_what_its_clients_share_with_one():
+    one = replace(CURIOUS(1, 2), shares_with=0)
+    shared = [Unknown("noise", 3, 0, 1, "delta"), Unknown("mask", 3, 2, 0, "delta")]
+    others = [
+        Unknown("gradient", 3, 1),
+        Unknown("noise", 3, 1, tag="own"),
+        Unknown("noise", 3, 1, 2, "delta"),  # between its clients
+        Unknown("noise", 3, 0, 3, "delta"),  # with an honest one
+        Unknown("noise", 3, 0, tag="own"),
+        Unknown("theta0", 0, 1),
+    ]
+    assert all(map(one.knows, shared))
+    assert not any(map(one.knows, others))
+    assert one.knows(Unknown("theta0", 0, EVERY_CLIENT))
+    assert CURIOUS(1, 2).knows(others[0])

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ import tacit
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic import symbols
-from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.symbolic.symbols import run_on_symbols, step_on_symbols
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep
@@ -221,3 +222,28 @@ def test_a_partial_transcript_has_the_same_rows(algorithm, keep):
 def test_negative_steps_are_refused():
     with pytest.raises(Misuse, match="steps is -1"):
         run_on_symbols(tacit.DSG(lr=0.1), RING, -1)
+
+
+def test_iterations_from_an_unknown_state_send_what_they_send_in_a_run():
+    graph = tacit.Topology.ring(4).mixing("metropolis")
+    algorithm = tacit.DSGT(lr=0.1)
+    whole = run_on_symbols(algorithm, graph, 5)
+    late = step_on_symbols(algorithm, graph, 3, steps=2, keep=Keep(clients=(0,)))
+    assert late.steps == 2
+    assert [message.tick for message in late.transcript.messages] == [4, 4, 5, 5]
+    assert sorted(late.points) == [4, 5]
+    # As combinations of the state after three iterations.
+    state = {name: rows.numpy() for name, rows in whole.states[3].items()}
+    width = len(whole.unknowns)
+    basis = np.zeros((len(late.unknowns), width))
+    for column, unknown in enumerate(late.unknowns):
+        row = state[unknown.tag][unknown.client] if unknown.kind == "theta0" else None
+        if row is None:
+            basis[column, whole.columns[unknown]] = 1.0
+        else:
+            basis[column, : len(row)] = row
+    sent = [message for message in whole.transcript.messages if message.tick > 3]
+    for found, expected in zip(late.transcript.messages, sent, strict=True):
+        rows = expected.rows.numpy()[found.source.numpy()]
+        made = found.rows.numpy() @ basis[: found.rows.shape[1]]
+        np.testing.assert_allclose(made[:, : rows.shape[1]], rows, atol=1e-12)

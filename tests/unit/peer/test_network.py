@@ -30,7 +30,7 @@ class FakeClient:
     def request_early(self, exchange, saved):
         self._events.append(("early", self.name, exchange, saved))
 
-    def receive(self, expected, decode, on_wait, frame=None):
+    def receive(self, expected, decode, on_wait, frame=None, keep=None):
         self._events.append(("receive", self.name, expected.envelope.exchange))
         like = expected._like
         rows = self.rows or {tag: torch.zeros_like(row) for tag, row in like.items()}

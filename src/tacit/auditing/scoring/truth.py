@@ -15,14 +15,19 @@ from tacit.tasks.task import Task
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The data on which clients trained in a run with this seed."""
+    """The data on which clients trained in a run with this seed.
+
+    `number` keys the batches of the only client of the task, if that is not its position.
+    """
 
     task: Task
     seed: int
+    number: int | None = None
 
     def batch(self, client: int, number: int) -> Part:
         """The arrays, inputs first, that a client's gradient `number` saw."""
-        loader = self.task.loader(torch.tensor([client]), self.seed, "cpu")
+        at, number = torch.tensor([client]), client if self.number is None else self.number
+        loader = self.task.loader(torch.tensor([number]), self.seed, "cpu", positions=at)
         ((_, load),) = loader.chunks(number, one_chunk)
         return tuple(array[0] for array in load())
 

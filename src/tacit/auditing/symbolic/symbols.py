@@ -183,22 +183,25 @@ def _run(
     return engine.run()
 
 
-def step_on_symbols(algorithm: Algorithm, graph: Graph, t: int) -> SymbolicRun:
-    """Run iteration t alone, from a state whose rows are unknowns of kind "theta0"."""
+def step_on_symbols(
+    algorithm: Algorithm, graph: Graph, t: int, *, steps: int = 1, keep: Keep | None = None
+) -> SymbolicRun:
+    """Run iteration t alone, or `steps` from there, from a state of unknowns of kind "theta0"."""
     counter = SymbolTable(0)
     engine = _SymbolicEngine(algorithm, graph, Keep(), counter, False)
     start = algorithm.start(engine.here)
     rows = {name: len(value) for name, value in tensors_of(start).items()}
 
     def run(table: SymbolTable) -> SymbolicRun:
-        engine = _SymbolicEngine(algorithm, graph, Keep(), table, False)
+        engine = _SymbolicEngine(algorithm, graph, keep or Keep(), table, False)
         unknowns = {
             name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(count)]
             for name, count in rows.items()
         }
         state = type(start)(**{name: table.rows(some) for name, some in unknowns.items()})
         engine.record(state)
-        engine.step(state, t)
+        for later in range(t, t + steps):
+            state = engine.step(state, later)
         return engine.run()
 
     counter = SymbolTable(0)

@@ -55,6 +55,7 @@ class LocalFederation:
     save_seconds: float | None = None
     listen: Mapping[str, str] = field(default_factory=dict)
     allowed_code: Sequence[str] = ()
+    transcript: str | None = None
     nodes: dict[str, LocalNode] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> LocalFederation:
@@ -86,6 +87,8 @@ class LocalFederation:
             command += ["--listen", self.listen[name]]
         for code in self.allowed_code:
             command += ["--allow-code", code]
+        if self.transcript is not None:
+            command += ["--transcript", self.transcript]
         log = node.run / "log.jsonl"
         with log.open("ab") as stream:
             process = subprocess.Popen(

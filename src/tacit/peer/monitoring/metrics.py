@@ -56,6 +56,7 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_checkpoint_step": _gauge("Iterations in the newest checkpoint."),
     "tacit_outbox_bytes": _gauge("Bytes of messages kept for neighbours."),
     "tacit_outbox_messages": _gauge("Messages kept for neighbours."),
+    "tacit_transcript_bytes": _gauge("Bytes of the transcript, if one is kept."),
     "tacit_neighbour_up": _gauge("1 while a neighbour responds, otherwise 0.", "neighbour"),
     "tacit_connections": _gauge("Open connections from callers."),
     "tacit_connections_pending": _gauge("Connections without an accepted call yet."),

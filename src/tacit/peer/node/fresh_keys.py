@@ -46,8 +46,8 @@ class FreshKeys:
 
     def __init__(self, folder: Path, generation: int, allowed: float = math.inf) -> None:
         self._allowed = allowed
-        self._salts = folder / f"salts-{generation:06d}.json"
-        self._digests = folder / f"masked-{generation:06d}.log"
+        self._salts = salts_file(folder, generation)
+        self._digests = _log_of(folder, generation)
         self._file: BinaryIO | None = None  # the digests, open while this process adds to them
         logs = set(folder.glob("masked-*.log")) - {self._digests}
         # What was sent before this process started; it sends nothing twice itself.
@@ -115,35 +115,70 @@ class FreshKeys:
 
     def sent_before(self) -> dict[tuple[int, int], bytes]:
         """The digests of what was sent before this process started, by tick and index."""
-        found = {}
-        for place, digest in self._sent_before.items():
-            tick, _, index = place.partition("-")
-            found[int(tick), int(index)] = bytes.fromhex(digest)
-        return found
+        return _by_tick_and_index(self._sent_before)
 
     def _load(self) -> tuple[str, dict[str, bytes]]:
-        """The digest of the data, and the salts by name, as they are stored."""
-        if not self._salts.exists():
-            return "", {}
-        stored = storage.read_json(self._salts, REMEDY)
-        try:
-            salts = {name: bytes.fromhex(text) for name, text in stored["salts"].items()}
-            return stored["data"], salts
-        except (KeyError, TypeError, ValueError, AttributeError):
-            problem = f"{self._salts} is damaged, or from another version of tacit."
-            raise Misuse(problem, REMEDY) from None
+        return read_salts(self._salts)
 
     def _read_digests(self) -> dict[str, str]:
         """The digests of what was sent under this roster, by exchange."""
         if not self._digests.exists():
             return {}
         content = self._digests.read_bytes()
-        # A line that was cut off belongs to a message that was not sent.
-        whole = content[: content.rfind(b"\n") + 1]
+        whole = _whole_lines(content)
         if whole != content:
             storage.write_bytes(self._digests, whole, durable=True)
-        lines = whole.decode("ascii").splitlines()
-        return dict(line.split() for line in lines)
+        return _parse_lines(whole)
+
+
+def salts_file(folder: Path, generation: int) -> Path:
+    return folder / f"salts-{generation:06d}.json"
+
+
+def read_salts(path: Path) -> tuple[str, dict[str, bytes]]:
+    """The digest of the data, and the salts by name, as they are stored."""
+    if not path.exists():
+        return "", {}
+    stored = storage.read_json(path, REMEDY)
+    try:
+        salts = {name: bytes.fromhex(text) for name, text in stored["salts"].items()}
+        return stored["data"], salts
+    except (KeyError, TypeError, ValueError, AttributeError):
+        problem = f"{path} is damaged, or from another version of tacit."
+        raise Misuse(problem, REMEDY) from None
+
+
+def has_records(folder: Path) -> bool:
+    """Whether a node has sent anything under any roster."""
+    return any(folder.glob("masked-*.log"))
+
+
+def recorded_digests(folder: Path, generation: int) -> dict[tuple[int, int], bytes]:
+    """The digests of what was sent under a roster, by tick and index; nothing is written."""
+    path = _log_of(folder, generation)
+    lines = _whole_lines(path.read_bytes()) if path.exists() else b""
+    return _by_tick_and_index(_parse_lines(lines))
+
+
+def _log_of(folder: Path, generation: int) -> Path:
+    return folder / f"masked-{generation:06d}.log"
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Without a line that was cut off, which belongs to a message that was not sent."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _parse_lines(lines: bytes) -> dict[str, str]:
+    return dict(line.split() for line in lines.decode("ascii").splitlines())
+
+
+def _by_tick_and_index(digests: Mapping[str, str]) -> dict[tuple[int, int], bytes]:
+    found = {}
+    for place, digest in digests.items():
+        tick, _, index = place.partition("-")
+        found[int(tick), int(index)] = bytes.fromhex(digest)
+    return found
 
 
 def _open_durably(path: Path) -> BinaryIO:

@@ -26,6 +26,7 @@ from tacit.peer.wire.messages import (
     ExpectedMessage,
     Rejected,
     Tensors,
+    WireMessage,
 )
 from tacit.peer.wire.transport import SERVICE
 
@@ -84,12 +85,14 @@ class NeighbourClient:
         decode: Callable[[dict[str, Tensor]], Tensors],
         on_wait: Callable[[], None],
         frame: bytearray | None = None,
+        keep: Callable[[WireMessage], None] | None = None,
     ) -> Tensors:
         """Wait for the requested message, retrying as long as necessary.
 
         Raises Stopped after `cancel`. `decode` turns the tensors into the result and may raise
         Rejected; `on_wait` is called from time to time while nothing arrives. The tensors share the
-        memory of `frame`, if it is given; it has the size of the message.
+        memory of `frame`, if it is given; it has the size of the message. `keep` gets the message
+        once it is accepted.
 
         A message that is refused again and again sets `refusal`. This node then keeps its state and
         asks ever less often: the sender may be repaired, or removed from the roster.
@@ -99,8 +102,11 @@ class NeighbourClient:
         frame = bytearray(expected.size) if frame is None else frame
 
         def fetch() -> Tensors:
-            self._fetch(expected, frame, on_wait)
-            return decode(expected.unpack(frame))
+            sha256 = self._fetch(expected, frame, on_wait)
+            tensors = decode(expected.unpack(frame))
+            if keep is not None:
+                keep(WireMessage(expected.envelope, memoryview(frame), sha256))
+            return tensors
 
         while not self._cancelled.is_set():
             found = self._attempt(fetch)
@@ -174,8 +180,8 @@ class NeighbourClient:
 
     def _fetch(
         self, expected: ExpectedMessage, frame: bytearray, on_wait: Callable[[], None]
-    ) -> None:
-        """Fill the frame with the message, and check that it is what its sender says."""
+    ) -> bytes:
+        """Fill the frame with the message, check it, and return its digest."""
         exchange, state, name = expected.envelope.exchange, self._state, self.member.name
         state.witness.check(name)
         if self._stream is None:
@@ -196,6 +202,7 @@ class NeighbourClient:
         # What goes to all neighbours alike is compared with theirs.
         if not expected.envelope.receiver:
             state.witness.record_received(name, exchange, header.sha256)
+        return header.sha256
 
     def _await_header(
         self, stream: MessageStream, exchange: ExchangeId, on_wait: Callable[[], None]

@@ -23,6 +23,7 @@ from tacit.peer.node.checkpoint_policy import write_with_retry
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.plausible_values import check_values, largest_of_each
+from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.peer.node.tree_place import TreePlace
 from tacit.peer.wire.messages import (
     Envelope,
@@ -46,7 +47,11 @@ class PeerNetwork:
     """The network that one client sees in one generation: see tacit.core.here.Network."""
 
     def __init__(
-        self, state: NodeState, clients: Sequence[NeighbourClient], check_sent: CheckSent
+        self,
+        state: NodeState,
+        clients: Sequence[NeighbourClient],
+        check_sent: CheckSent,
+        transcript: TranscriptLog | None = None,
     ) -> None:
         """See RosterContext.build.
 
@@ -56,7 +61,7 @@ class PeerNetwork:
         self.clients = list(clients)
         self.received_since_saved = 0  # bytes from each neighbour
         self.saved = -1  # tick up to which neighbours may drop their messages
-        self._state, self._check_sent = state, check_sent
+        self._state, self._check_sent, self._transcript = state, check_sent, transcript
         self._receivers = [member.name for member in self.manifest.out_neighbours(self.name)]
         own = self.manifest.position(self.name)
         columns = sorted([own, *(self.manifest.position(one.member.name) for one in clients)])
@@ -162,10 +167,10 @@ class PeerNetwork:
             for tag, row in masked.items()
         }
         if tree.parent is not None:
-            self._publish(self._packed(up, {tree.parent: sums}))
+            self._publish(self._packed(up, {tree.parent: sums}), kept=True)
             (above,) = (one for one in self.clients if one.member.name == tree.parent)
             (sums,) = self._fetch(down, [above], [sums], self.name)
-        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)))
+        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)), kept=True)
         self._wait_for_space()
         return tuple(sent.decode(sums[tag][None]) for tag, sent in rows.items())
 
@@ -216,7 +221,7 @@ class PeerNetwork:
         if recorded:
             digests = b"".join(message.sha256 for message in packed)
             self._record(exchange, hashlib.sha256(digests).digest())
-        self._publish(packed)
+        self._publish(packed, kept=recorded)
         to_us = "" if "" in messages else self.name
 
         def check_and_decode(sender: str, found: dict[str, Tensor]) -> Tensors:
@@ -226,7 +231,7 @@ class PeerNetwork:
 
         like_each = [like] * len(self.clients)
         yield from self._fetch(
-            exchange, self.clients, like_each, to_us, check_and_decode, reuse=reuse
+            exchange, self.clients, like_each, to_us, check_and_decode, kept=recorded, reuse=reuse
         )
         if recorded:
             self._request_next(exchange)
@@ -285,9 +290,11 @@ class PeerNetwork:
             for receiver, tensors in messages.items()
         ]
 
-    def _publish(self, packed: Sequence[WireMessage]) -> None:
-        """Put messages into the outbox."""
+    def _publish(self, packed: Sequence[WireMessage], *, kept: bool) -> None:
+        """Put messages into the outbox, and before that into the transcript if they are kept."""
         for message in packed:
+            if kept and self._transcript is not None:
+                self._transcript.add(message)
             self._state.active.outbox.put(message)
 
     def _fetch(
@@ -298,14 +305,22 @@ class PeerNetwork:
         to_us: str,
         decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
         *,
+        kept: bool = True,
         reuse: bool = False,
     ) -> Iterator[Tensors]:
-        """Wait for one message from each of the clients, like the tensors given for it."""
+        """Wait for one message from each of the clients, like the tensors given for it.
+
+        They are put into the transcript if they are `kept`. With `reuse` each may be overwritten by
+        the next.
+        """
         state, federation = self._state, self.manifest.federation
         # Request all messages before waiting for the first.
         for client in clients:
             client.request(exchange, self.saved)
         phase = state.progress.phase
+        keep = self._transcript.add if kept and self._transcript is not None else None
+        # A thread writes the transcript: what it gets must not be overwritten.
+        reuse &= keep is None
         for position, (client, tensors) in enumerate(zip(clients, like, strict=True)):
             late, sender = clients[position:], client.member.name
             expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
@@ -316,7 +331,7 @@ class PeerNetwork:
             state.awaited = tuple(one.member.name for one in late)
             try:
                 frame = self._frame if reuse else None
-                found = client.receive(expected, partial(decode, sender), on_wait, frame)
+                found = client.receive(expected, partial(decode, sender), on_wait, frame, keep)
             finally:
                 state.awaited = ()
             self._report_end_of_wait(phase)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
 from tacit.peer.node.digest_comparison import DigestComparison, begin_witness, check_and_record
-from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
+from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys, has_records
 from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
@@ -35,6 +36,7 @@ from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.salt_agreement import agree_on_salts
 from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
+from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.privacy.guarantee import Budget
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
@@ -51,6 +53,7 @@ class NodeOptions:
     save_seconds: float = 10.0  # between checkpoints, at most
     share_scores: bool = False  # whether members may query its loss and accuracy
     allowed_code: tuple[str, ...] = ()  # see check_allowed
+    transcript: int | None = None  # bytes to keep of what is sent and received; None: nothing
 
 
 class RemovedFromRoster(Exception):
@@ -104,9 +107,24 @@ class Node:
                 raise Misuse(problem, "Stop that process first.")
             try:
                 self._resume(self._newest)
+                self._open_transcript()
                 self._serve()
             except Stopped:  # while the disk was full
                 self._log_stop()
+            finally:
+                if self.shared.transcript is not None:
+                    self.shared.transcript.close()
+
+    def _open_transcript(self) -> None:
+        """Record what is sent and received, if the owner wants that."""
+        folder = self.folder.run / "transcript"
+        if not has_records(self.folder.run / "checkpoints"):
+            # It would be that of an earlier run, whose folder was deleted in part.
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.options.transcript is not None:
+            self.shared.transcript = TranscriptLog(folder, self.options.transcript, self.event_log)
+            metrics, log = self.shared.metrics, self.shared.transcript
+            metrics.set_function("tacit_transcript_bytes", lambda: log.size)
 
     def _serve(self) -> None:
         options, manifest = self.options, self.shared.manifest
@@ -385,6 +403,9 @@ class Node:
 
     def _save(self, context: RosterContext) -> None:
         self._check_finite(context)
+        if self.shared.transcript is not None:
+            # From here on, a restarted node does not repeat what it has received before.
+            self.shared.transcript.flush()
         self._checkpoints.save(self._make_checkpoint())
         context.network.saved = self._checkpoints.acknowledged
         context.network.received_since_saved = 0

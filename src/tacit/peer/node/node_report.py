@@ -23,6 +23,7 @@ from tacit.peer.federation.audited import AuditedFederation
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.graph_drawing import named_graph
 from tacit.peer.node.results import read_history
+from tacit.peer.node.sent_audit import SentAudit, audit_sent
 from tacit.report import plots
 from tacit.report.audit_sections import audit_sections
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
@@ -33,13 +34,16 @@ MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
 
 
-def write_node_report(folder: Path, out: Path, allowed_code: Sequence[str] = ()) -> Path:
+def write_node_report(
+    folder: Path, out: Path, allowed_code: Sequence[str] = (), data: str | None = None
+) -> Path:
     """Write the page about a node; raise Misuse if the folder is not that of a node.
 
     Args:
         folder: The node's folder.
         out: The page.
         allowed_code: Code of the manifest that may run; see `check_allowed`.
+        data: The node's option --data, with which the transcript is compared.
     """
     audited = AuditedFederation.load(folder)
     if audited.member is None:
@@ -61,11 +65,13 @@ def write_node_report(folder: Path, out: Path, allowed_code: Sequence[str] = ())
         attacks=False,
         heat_map=False,
     )
+    sent = audit_sent(NodeFolder(folder), data=data, allowed_code=allowed_code)
     sections = {
         "Summary": _summary(audited, records, summary),
         "Training": _curves(records),
         "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
         **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
+        **({"What was really sent": _sent(sent)} if sent is not None else {}),
         **audit_sections(found),
         "Configuration": collapsible(
             "Signed by the operator", f"<pre>{escape(to_toml(manifest.config.as_dict()))}</pre>"
@@ -81,6 +87,22 @@ def write_node_report(folder: Path, out: Path, allowed_code: Sequence[str] = ())
     except OSError as problem:
         raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
     return out
+
+
+def _sent(sent: SentAudit) -> str:
+    """What neighbours compute from the transcript."""
+    rows = [
+        [
+            escape(one.who),
+            escape(one.summary),
+            "<br>".join(escape(str(value)) for value in one.recovered) or "–",
+        ]
+        for one in sent.coalitions
+    ]
+    notes = "".join(f"<p>Not measured: {escape(note)}</p>\n" for note in sent.notes)
+    header = ["neighbours", "what they compute from the messages", "compared with the truth"]
+    lead = f"<p>{escape(sent.coverage[0].upper() + sent.coverage[1:])}.</p>\n"
+    return lead + (table(header, rows) if rows else "") + notes
 
 
 def _summary(

@@ -25,6 +25,7 @@ from tacit.peer.node.live_credentials import LiveCredentials, expiry_notice
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
+from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 4
@@ -103,6 +104,7 @@ class NodeState:
     scores: ScoreHistory = field(default_factory=ScoreHistory)
     clock: IterationClock = field(default_factory=IterationClock)
     spent: SpentBudget | None = None
+    transcript: TranscriptLog | None = None  # None: not kept
     # Neighbours whose messages the training thread waits for, and since when (set before them).
     awaited: tuple[str, ...] = ()
     waiting_since: float = 0.0

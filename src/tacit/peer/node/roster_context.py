@@ -71,7 +71,7 @@ class RosterContext:
         position, number = manifest.position(state.name), manifest.member(state.name).number
         neighbours = manifest.in_neighbours(state.name)
         clients = [NeighbourClient(state, one) for one in neighbours]
-        network = PeerNetwork(state, clients, check_sent)
+        network = PeerNetwork(state, clients, check_sent, state.transcript)
         graph, run, task = manifest.graph, manifest.config.run, local.task
         neighbourhood = Neighbourhood.of(
             graph.edges, np.array([position]), run.device, graph.weights

@@ -63,7 +63,7 @@ def run_servers(
     metrics.set("tacit_steps", state.progress.steps)
     access = stored_access(state.folder.run / TOKEN_FILE)
     pages = monitoring_pages(
-        lambda scores: status_to_dict(state.status(scores=scores)),
+        lambda scores: status_to_dict(state.status(scores=scores)) | {"transcript": kept(state)},
         lambda: check_health(state, state.credentials.expiry),
         metrics,
         access,
@@ -75,6 +75,11 @@ def run_servers(
         address = address or bind_address(own_address)
         with serve_peers(state, address), log_health(state), follow_changes(state):
             yield {"listen": address, "metrics": port}
+
+
+def kept(state: NodeState) -> str:
+    """What the status page says about the transcript."""
+    return "not kept" if state.transcript is None else state.transcript.status
 
 
 @contextmanager

@@ -112,6 +112,22 @@ class ExpectedMessage:
         return {tag: tensors[tag] for tag in self._like}
 
 
+def parse_envelope(frame: bytes) -> Envelope:
+    """The envelope of a message that this node has stored and whose digest is right."""
+    length = int.from_bytes(frame[:LENGTH_BYTES], "little")
+    table = json.loads(frame[LENGTH_BYTES : LENGTH_BYTES + length])
+    fields = json.loads(table["__metadata__"]["tacit"])
+    return Envelope(**fields | {"exchange": ExchangeId(**fields["exchange"])})
+
+
+def parse_tensors(frame: bytes | memoryview) -> dict[str, Tensor]:
+    """The tensors of a message that this node has stored."""
+    from safetensors.torch import load
+
+    tensors: dict[str, Tensor] = load(bytes(frame))
+    return tensors
+
+
 def raw_bytes(rows: Tensor) -> memoryview:
     """The bytes of a tensor in row-major order."""
     return rows.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
