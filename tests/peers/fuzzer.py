@@ -2,16 +2,17 @@
 
 import collections
 import contextlib
-import itertools
 import random
 import socket
 
-from hostile import TIMEOUT, grpc, signed_manifest, tls
+from hostile import TIMEOUT, RawStream, framed, grpc, signed_manifest, tls
 from mutations import mutated
 
 from tacit.peer.federation.equivocation import Sender, sign_list
 from tacit.peer.node.node_state import PROTOCOL
 from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.messages import Rejected
+from tacit.peer.wire.tls import MESSAGES
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 UNARY = [
@@ -21,6 +22,7 @@ UNARY = [
 ]
 PARALLEL = 6  # calls at a time, and as many streams: others must be answered too
 STREAM_TIMEOUT = 0.1  # seconds: a mutated request may never get an answer
+ANSWERS = 8  # of a stream that are read
 
 
 class Fuzzer:
@@ -80,23 +82,42 @@ class Fuzzer:
         return call.future(self._mutated_request(method), timeout=TIMEOUT)
 
     def _open_stream(self, tick):
-        """A stream of requests: none or one that is valid, then mutated ones."""
+        """A stream with requests: none or one that is valid, then mutated ones."""
         name = self._random.choice([*[self._neighbour] * 4, "operator"])
-        requests = [self._fetch_request(tick)] * self._random.randrange(2)
-        requests += [
-            mutated(self._fetch_request(tick), self._random)
-            for _ in range(self._random.randint(1, 4))
-        ]
-        stream = self._channels[name].stream_stream(f"/{SERVICE}/FetchMessages")
-        return stream(iter(requests), timeout=STREAM_TIMEOUT)
+        requests = [framed(self._fetch_request(tick))] * self._random.randrange(2)
+        for _ in range(self._random.randint(1, 4)):
+            raw = self._fetch_request(tick)
+            is_length_right = self._random.random() < 0.7
+            requests.append(
+                framed(mutated(raw, self._random))
+                if is_length_right
+                else mutated(framed(raw), self._random)
+            )
+        try:
+            stream = RawStream(self.port, self._own[name])
+        except OSError as problem:
+            self.lost.append(str(problem))
+            return None
+        stream.connection.settimeout(STREAM_TIMEOUT)
+        stream.send(b"".join(requests))
+        return stream
 
-    def _read(self, call):
+    def _read(self, stream):
         """Read some answers of a stream, if there are any, and hang up."""
-        with contextlib.suppress(grpc.RpcError):
-            for _ in itertools.islice(call, 8):
+        if stream is None:
+            return
+        code = "OK"
+        with stream, contextlib.suppress(TimeoutError, Rejected):
+            for _ in range(ANSWERS):
+                answer = stream.answer()
+                if answer is None:
+                    break
                 self.answers += 1
-            call.cancel()
-        self._count("stream ", call)
+                if answer.HasField("refusal"):
+                    code = answer.refusal.code
+                if answer.HasField("header"):
+                    stream.bytes_of(answer.header)
+        self.codes[f"stream {code}"] += 1
 
     def _count(self, kind, call):
         code = call.code()
@@ -148,7 +169,7 @@ class Fuzzer:
         return (end.generation, end.tick) == (1, self._steps)
 
     def _send_garbage(self):
-        """Send bytes that are not TLS, or not HTTP/2 within TLS."""
+        """Send bytes that are not TLS, or neither HTTP/2 nor requests within TLS."""
         noise = self._random.randbytes(self._random.choice([1, 20, 3_000]))
         start = self._random.choice([b"", b"\x16\x03\x01", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
         with (
@@ -158,5 +179,7 @@ class Fuzzer:
             if self._random.random() < 0.5:
                 raw.sendall(start + noise)
             else:
-                with tls(self._own[self._neighbour]).wrap_socket(raw) as secure:
+                protocol = self._random.choice(["h2", MESSAGES])
+                own = self._own[self._neighbour]
+                with tls(own, protocol=protocol).wrap_socket(raw) as secure:
                     secure.sendall(start + noise)

@@ -20,13 +20,18 @@ class Caller:
     """The owner of a certificate (PEM) that TLS has verified."""
 
     def __init__(self, state: NodeState, certificate: bytes) -> None:
-        self._state, self.is_revoked = state, True
+        self._state, self._fingerprint = state, ""
         self.name: str | None = None
         if certificate:
             info = certificate_info(certificate)
+            self._fingerprint = info.fingerprint
             self.name = certified_name(info, state.manifest.federation)
-            if self.name is not None:
-                self.is_revoked = not state.changes.log.accepts(self.name, info.fingerprint)
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the certificate is revoked now, or is not of this federation."""
+        log = self._state.changes.log
+        return self.name is None or not log.accepts(self.name, self._fingerprint)
 
     def identified(self, *, even_revoked: bool = False) -> str:
         """The caller's name; raise Refused if the certificate is not of this federation."""

@@ -44,7 +44,7 @@ class MessageServer:
             admit(caller.group)
             self._check_neighbour(name)
             with self._only_stream(name, stream):
-                self._answer_requests(stream, name)
+                self._answer_requests(stream, caller, name)
         except Refused as refusal:
             caller.log_refusal(refusal)
             self._refuse(stream, refusal.code, str(refusal))
@@ -55,6 +55,7 @@ class MessageServer:
             self._refuse(stream, StatusCode.INTERNAL, "internal error of this node: see its log")
 
     def _refuse(self, stream: MessageStream, code: StatusCode, text: str) -> None:
+        stream.wait(SILENCE_SECONDS)
         stream.send(wire.StreamAnswer(refusal=wire.Refusal(code=code.name, text=text)))
         stream.end()
 
@@ -80,8 +81,8 @@ class MessageServer:
                 if self._streams.get(name) is stream:
                     del self._streams[name]
 
-    def _answer_requests(self, stream: MessageStream, name: str) -> None:
-        while True:
+    def _answer_requests(self, stream: MessageStream, caller: Caller, name: str) -> None:
+        while name in self._state.active.outbox.readers:
             stream.wait(None)
             try:
                 request = stream.receive(wire.FetchRequest)
@@ -90,6 +91,8 @@ class MessageServer:
                 raise Refused(code, problem.reason, str(problem)) from None
             if request is None:
                 return
+            # A revocation ends admitted connections; this one may have been admitted after it.
+            caller.identified()
             stream.wait(SILENCE_SECONDS)
             self._answer(request, name, stream)
 

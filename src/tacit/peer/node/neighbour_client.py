@@ -149,8 +149,9 @@ class NeighbourClient:
         try:
             return call()
         except Rejected as problem:
-            self._state.reject(problem.reason, self.member.name, str(problem))
-            self._note_rejection(problem)
+            if not self._cancelled.is_set():  # which truncates what is being received
+                self._state.reject(problem.reason, self.member.name, str(problem))
+                self._note_rejection(problem)
         except grpc.RpcError as problem:
             self._log_failure(problem.code().name, problem.details())
         except StreamRefused as problem:
@@ -193,12 +194,15 @@ class NeighbourClient:
             if kind == "header":
                 return answer.header
             if kind == "refusal":
-                raise StreamRefused(answer.refusal.code, answer.refusal.text)
+                code = answer.refusal.code
+                known = code in StatusCode.__members__
+                raise StreamRefused(code if known else "UNKNOWN", answer.refusal.text)
             if kind is None:
                 raise Rejected("malformed", "an answer on a stream without content")
             self._note_progress(answer.notice, exchange)
             on_wait()
-        raise Rejected("truncated", "the stream ended before the message")
+        # As when the neighbour stops or restarts.
+        raise ConnectionResetError("the neighbour closed the stream")
 
     def _note_rejection(self, problem: Rejected) -> None:
         """After several refusals of one message, say that this node waits for another one."""
@@ -231,12 +235,12 @@ class NeighbourClient:
 
     def _follow_changes(self) -> None:
         """End the stream if the operator changed the neighbour's address or certificates."""
-        if self._channel.is_outdated:
+        if self._channel.is_stream_outdated:
             self._abort_stream()
 
     def _open_stream(self) -> None:
         self._requested, self._stream = None, self._channel.open_stream()
-        if self._cancelled.is_set():
+        if self._cancelled.is_set() or self._channel.is_stream_outdated:
             self._stream.abort()
 
     def _send(self, stream: MessageStream, exchange: ExchangeId, saved: int) -> None:

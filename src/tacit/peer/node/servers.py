@@ -45,6 +45,10 @@ REFUSALS: dict[Reason, tuple[str, str]] = {
         "this process has no file left to open",
         "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more.",
     ),
+    "no threads": (
+        "this process cannot start another thread",
+        "Raise the limit of threads (ulimit -u, TasksMax= of systemd, --pids-limit of containers).",
+    ),
 }
 
 

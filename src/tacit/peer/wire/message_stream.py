@@ -24,7 +24,7 @@ LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 1 << 14  # of requests, notices and headers
 HASHED_BYTES = 1 << 18  # at a time, while they are in the cache
 CONNECT_SECONDS = 10.0
-END_SECONDS = 1.0  # for the other end to close after a refusal
+END_SECONDS = 1.0  # for the other end to read a refusal and close
 # A sender without the message sends a notice every two seconds, and a record of TLS takes a few
 # seconds over a slow modem.
 SILENCE_SECONDS = 60.0
@@ -117,8 +117,9 @@ class MessageStream:
         """Close after the last answer, which the other end may read before it notices."""
         with suppress(OSError):
             socket.socket.shutdown(self._connection, socket.SHUT_WR)
+            deadline = time.monotonic() + END_SECONDS
             self._connection.settimeout(END_SECONDS)
-            while self._connection.recv(MAX_FRAME_BYTES):
+            while time.monotonic() < deadline and self._connection.recv(MAX_FRAME_BYTES):
                 pass
         self.close()
 
