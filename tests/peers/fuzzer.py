@@ -20,8 +20,9 @@ UNARY = [
     "GetStatus",
     "GetManifest",
 ]
-PARALLEL = 6  # calls at a time, and as many streams: others must be answered too
-STREAM_TIMEOUT = 0.1  # seconds: a mutated request may never get an answer
+PARALLEL = 6  # calls at a time: others must be answered too
+STREAM_TIMEOUT = 0.15  # seconds: a mutated request may never get an answer
+FAILURES = ("UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED")
 ANSWERS = 8  # of a stream that are read
 
 
@@ -29,7 +30,8 @@ class Fuzzer:
     """Calls the node `target` in the names of its neighbour `neighbour` and of the operator.
 
     `sent` counts requests; of a stream only the first mutated one counts, because the node may read
-    no further. `codes` counts the results. `lost` has the errors of calls that found no node.
+    no further. `codes` counts the results. `lost` has the errors of calls that found no node,
+    `failures` those that are the node's own.
     """
 
     def __init__(self, home, target, neighbour, steps, seed):
@@ -47,27 +49,25 @@ class Fuzzer:
             for name, own in self._own.items()
         }
         self._valid = {method: self._valid_request(method) for method in UNARY}
-        self.sent, self.answers, self.codes, self.lost = 0, 0, collections.Counter(), []
+        self.sent, self.answers, self.codes = 0, 0, collections.Counter()
+        self.lost, self.failures = [], []
 
     def burst(self, count, tick):
         """Send requests, a tenth of them for messages around a tick, and garbage below gRPC."""
         for _ in range(4):
             self._send_garbage()
-        calls, streams = collections.deque(), collections.deque()
+        calls = collections.deque()
         for number in range(count):
             if number % 10 == 0:
-                streams.append(self._open_stream(tick))
+                # A neighbour has one stream at a time.
+                self._read(self._open_stream(tick))
             else:
                 calls.append(self._call())
             self.sent += 1
             if len(calls) == PARALLEL:
-                self._count("", calls.popleft())
-            if len(streams) == PARALLEL:
-                self._read(streams.popleft())
+                self._count(calls.popleft())
         for call in calls:
-            self._count("", call)
-        for stream in streams:
-            self._read(stream)
+            self._count(call)
 
     def close(self):
         for channel in self._channels.values():
@@ -100,6 +100,9 @@ class Fuzzer:
             return None
         stream.connection.settimeout(STREAM_TIMEOUT)
         stream.send(b"".join(requests))
+        # The node ends the stream after its last answer.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(stream.connection, socket.SHUT_WR)
         return stream
 
     def _read(self, stream):
@@ -107,7 +110,7 @@ class Fuzzer:
         if stream is None:
             return
         code = "OK"
-        with stream, contextlib.suppress(TimeoutError, Rejected):
+        with stream, contextlib.suppress(OSError, Rejected):
             for _ in range(ANSWERS):
                 answer = stream.answer()
                 if answer is None:
@@ -115,15 +118,19 @@ class Fuzzer:
                 self.answers += 1
                 if answer.HasField("refusal"):
                     code = answer.refusal.code
+                    if code in FAILURES:
+                        self.failures.append(f"stream {code}: {answer.refusal.text}")
                 if answer.HasField("header"):
                     stream.bytes_of(answer.header)
         self.codes[f"stream {code}"] += 1
 
-    def _count(self, kind, call):
+    def _count(self, call):
         code = call.code()
-        self.codes[kind + code.name] += 1
+        self.codes[code.name] += 1
         if code == grpc.StatusCode.UNAVAILABLE:
             self.lost.append(call.details())
+        elif code.name in FAILURES:
+            self.failures.append(f"{code.name}: {call.details()} {call.debug_error_string()}")
 
     def _fetch_request(self, tick):
         tick_near = max(0, tick + self._random.randint(-5, 1))

@@ -296,7 +296,8 @@ class RawStream:
         found = bytearray()
         while len(found) < header.size:
             part = self.connection.recv(header.size - len(found))
-            assert part, "the stream ended within a message"
+            if not part:
+                raise ConnectionError("the stream ended within a message")
             found += part
         return bytes(found)
 
