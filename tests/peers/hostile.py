@@ -10,7 +10,7 @@ import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from cryptography import x509
@@ -258,13 +258,18 @@ def forged(message, content):
     return frame(header=header) + bytes(content)
 
 
+@lru_cache(maxsize=8)
+def _stream_context(own):
+    return tls(own, protocol=MESSAGES)
+
+
 class RawStream:
     """A stream to a node that sends any bytes; it does not verify the node."""
 
     def __init__(self, port, own, name="n0", federation="f", context=None):
         raw = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         try:
-            context = context or tls(own, protocol=MESSAGES)
+            context = context or _stream_context(own)
             host = server_name(name, federation)
             self.connection = context.wrap_socket(raw, server_hostname=host)
         except BaseException:
