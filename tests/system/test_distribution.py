@@ -51,7 +51,7 @@ def sdist(source, tmp_path_factory):
     archive = build(source, tmp_path_factory.mktemp("sdist"), "sdist")
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        opened.extractall(folder)
     [unpacked] = folder.iterdir()
     return unpacked
 

@@ -609,6 +609,20 @@ DEFINE_OUTER_SUMS(tacit_outer_sums_f64, weighted_sum_f64, double)
 
 #endif
 
+/* The largest magnitude, as the bits of a number: those of NaN and infinity are larger than all others. */
+#define DEFINE_LARGEST(NAME, BITS)                                                                           \
+    WIDE EXPORT void NAME(const BITS *restrict x, int64_t count, BITS *restrict out) {                       \
+        BITS largest = 0;                                                                                    \
+        for (int64_t k = 0; k < count; k++) {                                                                \
+            const BITS magnitude = x[k] << 1 >> 1;                                                           \
+            largest = magnitude > largest ? magnitude : largest;                                             \
+        }                                                                                                    \
+        *out = largest;                                                                                      \
+    }
+
+DEFINE_LARGEST(tacit_largest_f32, uint32_t)
+DEFINE_LARGEST(tacit_largest_f64, uint64_t)
+
 /* An empty module, so that the file is built, found and shipped like any extension. */
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }

@@ -17,7 +17,7 @@ import json
 import mmap
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class CheckpointStore:
         metadata: dict[str, Any] = {"format": FORMAT}
         metadata |= {name: getattr(checkpoint, name) for name in METADATA}
         metadata["messages"] = [
-            {"envelope": asdict(envelope), "location": asdict(location)}
+            {"envelope": envelope.to_dict(), "location": vars(location)}
             for envelope, location in locations.items()
         ]
         metadata["sha256"] = _digest(metadata, tensors)

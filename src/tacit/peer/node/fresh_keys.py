@@ -21,6 +21,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from tacit.core import storage
 from tacit.core.errors import Misuse
@@ -47,6 +48,7 @@ class FreshKeys:
         self._allowed = allowed
         self._salts = folder / f"salts-{generation:06d}.json"
         self._digests = folder / f"masked-{generation:06d}.log"
+        self._file: BinaryIO | None = None  # the digests, open while this process adds to them
         logs = set(folder.glob("masked-*.log")) - {self._digests}
         # What was sent before this process started; it sends nothing twice itself.
         self._sent_before = self._read_digests()
@@ -94,7 +96,9 @@ class FreshKeys:
                     "took part in as many.",
                     "Nothing more was sent. The last model is saved.",
                 )
-            _append_durably(self._digests, f"{place} {digest.hex()}\n")
+            if self._file is None:
+                self._file = _open_durably(self._digests)
+            _append_durably(self._file, f"{place} {digest.hex()}\n".encode("ascii"))
             self.sums += 1
         elif known != digest.hex():
             raise Misuse(
@@ -102,6 +106,12 @@ class FreshKeys:
                 "restarted: a neighbour has changed a message, or this machine computes otherwise.",
                 f"Nothing was sent. {REMEDY}",
             )
+
+    def close(self) -> None:
+        """Nothing more is sent under this roster."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def sent_before(self) -> dict[tuple[int, int], bytes]:
         """The digests of what was sent before this process started, by tick and index."""
@@ -136,18 +146,21 @@ class FreshKeys:
         return dict(line.split() for line in lines)
 
 
-def _append_durably(path: Path, text: str) -> None:
+def _open_durably(path: Path) -> BinaryIO:
+    """Open a file to append to it, whose name is on the disk too."""
     if not path.exists():
-        # Its name must be on the disk too.
         path.parent.mkdir(parents=True, exist_ok=True)
         storage.write_bytes(path, b"", durable=True)
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            if file.write(text.encode("ascii")) < len(text):
-                raise OSError("the disk is full")
-            os.fsync(file.fileno())
-        except OSError:
-            # It will be written again.
-            file.truncate(size)
-            raise
+    return path.open("ab", buffering=0)
+
+
+def _append_durably(file: BinaryIO, text: bytes) -> None:
+    size = file.tell()
+    try:
+        if file.write(text) < len(text):
+            raise OSError("the disk is full")
+        os.fsync(file.fileno())
+    except OSError:
+        # It will be written again.
+        file.truncate(size)
+        raise

@@ -83,19 +83,27 @@ class NeighbourClient:
         expected: ExpectedMessage,
         decode: Callable[[dict[str, Tensor]], Tensors],
         on_wait: Callable[[], None],
+        frame: bytearray | None = None,
     ) -> Tensors:
         """Wait for the requested message, retrying as long as necessary.
 
         Raises Stopped after `cancel`. `decode` turns the tensors into the result and may raise
-        Rejected; `on_wait` is called from time to time while nothing arrives.
+        Rejected; `on_wait` is called from time to time while nothing arrives. The tensors share the
+        memory of `frame`, if it is given; it has the size of the message.
 
         A message that is refused again and again sets `refusal`. This node then keeps its state and
         asks ever less often: the sender may be repaired, or removed from the roster.
         """
         metrics, name, begin = self._state.metrics, self.member.name, time.monotonic()
         longest, self._refused = MIN_PAUSE, 0
+        frame = bytearray(expected.size) if frame is None else frame
+
+        def fetch() -> Tensors:
+            self._fetch(expected, frame, on_wait)
+            return decode(expected.unpack(frame))
+
         while not self._cancelled.is_set():
-            found = self._attempt(lambda: decode(expected.unpack(self._fetch(expected, on_wait))))
+            found = self._attempt(fetch)
             if found is not None:
                 self.report, self.refusal = "", ""
                 metrics.count("tacit_received_bytes_total", expected.size, neighbour=name)
@@ -163,7 +171,10 @@ class NeighbourClient:
             pass  # the next Hello brings both nodes to the same roster
         return None
 
-    def _fetch(self, expected: ExpectedMessage, on_wait: Callable[[], None]) -> bytearray:
+    def _fetch(
+        self, expected: ExpectedMessage, frame: bytearray, on_wait: Callable[[], None]
+    ) -> None:
+        """Fill the frame with the message, and check that it is what its sender says."""
         exchange, state, name = expected.envelope.exchange, self._state, self.member.name
         state.witness.check(name)
         if self._stream is None:
@@ -175,7 +186,6 @@ class NeighbourClient:
             self._send(stream, *self._wanted)
         try:
             header = self._await_header(stream, exchange, on_wait)
-            frame = bytearray(expected.size)
             stream.receive_message(header, exchange, memoryview(frame))
         except TimeoutError as problem:
             raise Rejected("stalled", f"the stream stalled: {problem}") from None
@@ -183,7 +193,6 @@ class NeighbourClient:
         # What goes to all neighbours alike is compared with theirs.
         if not expected.envelope.receiver:
             state.witness.record_received(name, exchange, header.sha256)
-        return frame
 
     def _await_header(
         self, stream: MessageStream, exchange: ExchangeId, on_wait: Callable[[], None]

@@ -64,6 +64,7 @@ class PeerNetwork:
         row = self.manifest.graph.weights[[own], :].toarray()[0]
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
+        self._frame = bytearray()  # for messages that are used at once, one after the other
         self._counts = (0, 0)  # exchanges in the last two ticks
         self._early: ExchangeId | None = None  # what was requested before its time
         self._is_regular = True  # no such request was wrong
@@ -86,15 +87,18 @@ class PeerNetwork:
         A message is added as soon as it has arrived, so that one at a time is in memory.
         """
         own = {tag: received(sent)[0] for tag, sent in rows.items()}
-        sums = {tag: torch.zeros_like(row) for tag, row in own.items()}
+        sums: dict[str, Tensor] = {}
         weights, before = iter(self._weights), self._own_index
 
         def add(found: Tensors) -> None:
             weight = next(weights)
-            for tag, total in sums.items():
-                total.add_(found[tag], alpha=weight)
+            for tag in rows:
+                if tag in sums:
+                    sums[tag].add_(found[tag], alpha=weight)
+                else:
+                    sums[tag] = found[tag] * weight
 
-        for position, theirs in enumerate(self._exchange_alike(rows)):
+        for position, theirs in enumerate(self._exchange_alike(rows, reuse=True)):
             if position == before:
                 add(own)
             add(theirs)
@@ -110,8 +114,13 @@ class PeerNetwork:
             for tag, own in rows.items()
         )
 
-    def _exchange_alike(self, rows: Mapping[str, Sent]) -> Iterator[Tensors]:
-        """Send the same rows to all out-neighbours; yield those of each in-neighbour."""
+    def _exchange_alike(
+        self, rows: Mapping[str, Sent], *, reuse: bool = False
+    ) -> Iterator[Tensors]:
+        """Send the same rows to all out-neighbours; yield those of each in-neighbour.
+
+        With `reuse` each is overwritten by the next.
+        """
         coded = {tag: sent for tag, sent in rows.items() if isinstance(sent, CodedRows)}
         ours = {
             tag: (sent.encode() if isinstance(sent, CodedRows) else received(sent))[0]
@@ -124,7 +133,7 @@ class PeerNetwork:
             check_values(decoded, own)
             return found | decoded
 
-        return self._exchange({"": ours}, ours, decode, recorded=True)
+        return self._exchange({"": ours}, ours, decode, recorded=True, reuse=reuse)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """One row to each out-neighbour [e, P]; returns one row from each in-neighbour.
@@ -193,10 +202,11 @@ class PeerNetwork:
         decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
         *,
         recorded: bool = False,
+        reuse: bool = False,
     ) -> Iterator[Tensors]:
         """As `exchange`; yields messages in turn, so that they need not all be in memory.
 
-        What an algorithm sends is recorded.
+        What an algorithm sends is recorded. With `reuse` each message is overwritten by the next.
         """
         self._state.check_interrupted()
         exchange = self._next_exchange()
@@ -215,7 +225,9 @@ class PeerNetwork:
             return decode(found)
 
         like_each = [like] * len(self.clients)
-        yield from self._fetch(exchange, self.clients, like_each, to_us, check_and_decode)
+        yield from self._fetch(
+            exchange, self.clients, like_each, to_us, check_and_decode, reuse=reuse
+        )
         if recorded:
             self._request_next(exchange)
         self._wait_for_space()
@@ -285,6 +297,8 @@ class PeerNetwork:
         like: Sequence[Tensors],
         to_us: str,
         decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
+        *,
+        reuse: bool = False,
     ) -> Iterator[Tensors]:
         """Wait for one message from each of the clients, like the tensors given for it."""
         state, federation = self._state, self.manifest.federation
@@ -296,10 +310,13 @@ class PeerNetwork:
             late, sender = clients[position:], client.member.name
             expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
             on_wait = partial(self._report_wait, late)
+            if reuse and len(self._frame) != expected.size:
+                self._frame = bytearray(expected.size)
             state.waiting_since = time.monotonic()
             state.awaited = tuple(one.member.name for one in late)
             try:
-                found = client.receive(expected, partial(decode, sender), on_wait)
+                frame = self._frame if reuse else None
+                found = client.receive(expected, partial(decode, sender), on_wait, frame)
             finally:
                 state.awaited = ()
             self._report_end_of_wait(phase)

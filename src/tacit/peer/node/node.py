@@ -179,6 +179,7 @@ class Node:
             self._log_stop()
         finally:
             context.network.close()
+            fresh.close()
         return True
 
     def _open_records(self) -> FreshKeys:

@@ -119,9 +119,11 @@ class Outbox:
         """
 
         def crowded() -> list[str]:
-            if len({exchange.tick for exchange, _ in self._messages}) <= MIN_TICKS:
+            common, sizes = self._sizes[""], self._sizes
+            late = [name for name in self.readers if common + sizes[name] >= limit]
+            if late and len({exchange.tick for exchange, _ in self._messages}) <= MIN_TICKS:
                 return []
-            return [name for name in self.readers if self._sizes[""] + self._sizes[name] >= limit]
+            return late
 
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not crowded(), timeout)

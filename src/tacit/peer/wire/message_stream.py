@@ -11,6 +11,8 @@ import hashlib
 import socket
 import ssl
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ from tacit.peer.wire.messages import ExchangeId, Rejected, WireMessage
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 1 << 14  # of requests, notices and headers
 HASHED_BYTES = 1 << 18  # at a time, while they are in the cache
+THREAD_BYTES = 1 << 23  # of a message, from which on a thread hashes it
 CONNECT_SECONDS = 10.0
 END_SECONDS = 1.0  # for the other end to read a refusal and close
 # A sender without the message sends a notice every two seconds, and a record of TLS takes a few
@@ -39,6 +42,34 @@ class StreamRefused(Exception):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+class HashBeside:
+    """SHA-256 of a message; a large one is hashed in a thread while it arrives."""
+
+    def __init__(self, size: int) -> None:
+        self._hash = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1) if size >= THREAD_BYTES else None
+        self._pending: deque[Future[None]] = deque()
+
+    def __enter__(self) -> HashBeside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def update(self, part: memoryview) -> None:
+        """Add bytes, which must not change until `digest` has returned."""
+        if self._thread is None:
+            self._hash.update(part)
+        else:
+            self._pending.append(self._thread.submit(self._hash.update, part))
+
+    def digest(self) -> bytes:
+        for one in self._pending:
+            one.result()
+        return self._hash.digest()
 
 
 class MessageStream:
@@ -96,13 +127,14 @@ class MessageStream:
             raise Rejected("iteration", f"a message of {found}, not of {exchange}")
         if header.size != len(frame):
             raise Rejected("size", f"a message of {header.size} bytes, not {len(frame)}")
-        digest = hashlib.sha256()
         deadline = time.monotonic() + SILENCE_SECONDS + len(frame) / MIN_BYTES_PER_SECOND
-        for start in range(0, len(frame), HASHED_BYTES):
-            part = frame[start : start + HASHED_BYTES]
-            self._fill(part, deadline)
-            digest.update(part)
-        if digest.digest() != header.sha256:
+        with HashBeside(len(frame)) as digest:
+            for start in range(0, len(frame), HASHED_BYTES):
+                part = frame[start : start + HASHED_BYTES]
+                self._fill(part, deadline)
+                digest.update(part)
+            found_digest = digest.digest()
+        if found_digest != header.sha256:
             raise Rejected("checksum", "a message that does not match its checksum")
 
     def wait(self, seconds: float | None) -> None:
