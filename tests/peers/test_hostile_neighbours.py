@@ -204,6 +204,19 @@ def test_anything_else_is_rejected_and_the_message_received(node, server, client
     assert server.calls == RETRIED
 
 
+@pytest.mark.parametrize(
+    "attack", ["a flipped bit", "another checksum", "all but the last byte", "two headers"]
+)
+def test_large_messages_are_checked_alike(node, server, client, monkeypatch, attack):
+    """They are hashed in a thread, part by part."""
+    monkeypatch.setattr(message_stream, "THREAD_BYTES", 1)
+    monkeypatch.setattr(message_stream, "HASHED_BYTES", 10)
+    raw, reason = ATTACKS[attack]
+    server.follow(once([raw], MESSAGE))
+    assert equal(receive(client, EXPECTED))
+    assert node.rejected(reason) == node.rejected() == 1
+
+
 @pytest.mark.parametrize("raw", [b"", notice(tick=3)])
 def test_a_stream_that_ends_before_the_message_is_opened_again(node, server, client, raw):
     """As when the neighbour restarts: that is no attack."""
