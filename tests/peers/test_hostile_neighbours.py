@@ -1,7 +1,9 @@
 """A neighbour that answers with anything but the requested message: rejected, counted, retried."""
 
 import itertools
+import socket
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -564,6 +566,30 @@ def test_a_sender_that_trickles_is_left(node, server, client, impatient, monkeyp
     assert equal(receive(client, EXPECTED))
     assert next(trickled) < len(raw) - start
     assert node.rejected("stalled") == node.rejected() == 1
+
+
+def test_a_handshake_that_trickles_is_left(home, monkeypatch):
+    """The bytes of a record that is announced as large, one at a time."""
+    monkeypatch.setattr(message_stream, "CONNECT_SECONDS", 0.3)
+    pause, trickled, own = threading.Event(), itertools.count(), home.node("n0").credentials()
+
+    def trickle(listening):
+        raw, _ = listening.accept()
+        with raw, suppress(OSError):
+            raw.recv(MEGABYTE)
+            for byte in b"\x16\x03\x03\x3f\xff" + bytes(400):
+                raw.sendall(bytes([byte]))
+                next(trickled)
+                pause.wait(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=trickle, args=[listening])
+        thread.start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(OSError, match="timed out"):
+            message_stream.open_stream(address, "n1", FEDERATION, own, home.ca())
+        thread.join(TIMEOUT)
+    assert next(trickled) < 400
 
 
 def test_a_refusal_cannot_flood_the_log_or_control_the_terminal(node, server, client):
