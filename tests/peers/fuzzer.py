@@ -2,16 +2,17 @@
 
 import collections
 import contextlib
-import itertools
 import random
 import socket
 
-from hostile import TIMEOUT, grpc, signed_manifest, tls
+from hostile import TIMEOUT, RawStream, framed, grpc, signed_manifest, tls
 from mutations import mutated
 
 from tacit.peer.federation.equivocation import Sender, sign_list
 from tacit.peer.node.node_state import PROTOCOL
 from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.messages import Rejected
+from tacit.peer.wire.tls import MESSAGES
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 UNARY = [
@@ -19,15 +20,18 @@ UNARY = [
     "GetStatus",
     "GetManifest",
 ]
-PARALLEL = 6  # calls at a time, and as many streams: others must be answered too
-STREAM_TIMEOUT = 0.1  # seconds: a mutated request may never get an answer
+PARALLEL = 6  # calls at a time: others must be answered too
+STREAM_TIMEOUT = 0.15  # seconds: a mutated request may never get an answer
+FAILURES = ("UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED")
+ANSWERS = 8  # of a stream that are read
 
 
 class Fuzzer:
     """Calls the node `target` in the names of its neighbour `neighbour` and of the operator.
 
     `sent` counts requests; of a stream only the first mutated one counts, because the node may read
-    no further. `codes` counts the results. `lost` has the errors of calls that found no node.
+    no further. `codes` counts the results. `lost` has the errors of calls that found no node,
+    `failures` those that are the node's own.
     """
 
     def __init__(self, home, target, neighbour, steps, seed):
@@ -45,27 +49,25 @@ class Fuzzer:
             for name, own in self._own.items()
         }
         self._valid = {method: self._valid_request(method) for method in UNARY}
-        self.sent, self.answers, self.codes, self.lost = 0, 0, collections.Counter(), []
+        self.sent, self.answers, self.codes = 0, 0, collections.Counter()
+        self.lost, self.failures = [], []
 
     def burst(self, count, tick):
         """Send requests, a tenth of them for messages around a tick, and garbage below gRPC."""
         for _ in range(4):
             self._send_garbage()
-        calls, streams = collections.deque(), collections.deque()
+        calls = collections.deque()
         for number in range(count):
             if number % 10 == 0:
-                streams.append(self._open_stream(tick))
+                # A neighbour has one stream at a time.
+                self._read(self._open_stream(tick))
             else:
                 calls.append(self._call())
             self.sent += 1
             if len(calls) == PARALLEL:
-                self._count("", calls.popleft())
-            if len(streams) == PARALLEL:
-                self._read(streams.popleft())
+                self._count(calls.popleft())
         for call in calls:
-            self._count("", call)
-        for stream in streams:
-            self._read(stream)
+            self._count(call)
 
     def close(self):
         for channel in self._channels.values():
@@ -80,29 +82,55 @@ class Fuzzer:
         return call.future(self._mutated_request(method), timeout=TIMEOUT)
 
     def _open_stream(self, tick):
-        """A stream of requests: none or one that is valid, then mutated ones."""
+        """A stream with requests: none or one that is valid, then mutated ones."""
         name = self._random.choice([*[self._neighbour] * 4, "operator"])
-        requests = [self._fetch_request(tick)] * self._random.randrange(2)
-        requests += [
-            mutated(self._fetch_request(tick), self._random)
-            for _ in range(self._random.randint(1, 4))
-        ]
-        stream = self._channels[name].stream_stream(f"/{SERVICE}/FetchMessages")
-        return stream(iter(requests), timeout=STREAM_TIMEOUT)
+        requests = [framed(self._fetch_request(tick))] * self._random.randrange(2)
+        for _ in range(self._random.randint(1, 4)):
+            raw = self._fetch_request(tick)
+            is_length_right = self._random.random() < 0.7
+            requests.append(
+                framed(mutated(raw, self._random))
+                if is_length_right
+                else mutated(framed(raw), self._random)
+            )
+        try:
+            stream = RawStream(self.port, self._own[name])
+        except OSError as problem:
+            self.lost.append(str(problem))
+            return None
+        stream.connection.settimeout(STREAM_TIMEOUT)
+        stream.send(b"".join(requests))
+        # The node ends the stream after its last answer.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(stream.connection, socket.SHUT_WR)
+        return stream
 
-    def _read(self, call):
+    def _read(self, stream):
         """Read some answers of a stream, if there are any, and hang up."""
-        with contextlib.suppress(grpc.RpcError):
-            for _ in itertools.islice(call, 8):
+        if stream is None:
+            return
+        code = "OK"
+        with stream, contextlib.suppress(OSError, Rejected):
+            for _ in range(ANSWERS):
+                answer = stream.answer()
+                if answer is None:
+                    break
                 self.answers += 1
-            call.cancel()
-        self._count("stream ", call)
+                if answer.HasField("refusal"):
+                    code = answer.refusal.code
+                    if code in FAILURES:
+                        self.failures.append(f"stream {code}: {answer.refusal.text}")
+                if answer.HasField("header"):
+                    stream.bytes_of(answer.header)
+        self.codes[f"stream {code}"] += 1
 
-    def _count(self, kind, call):
+    def _count(self, call):
         code = call.code()
-        self.codes[kind + code.name] += 1
+        self.codes[code.name] += 1
         if code == grpc.StatusCode.UNAVAILABLE:
             self.lost.append(call.details())
+        elif code.name in FAILURES:
+            self.failures.append(f"{code.name}: {call.details()} {call.debug_error_string()}")
 
     def _fetch_request(self, tick):
         tick_near = max(0, tick + self._random.randint(-5, 1))
@@ -148,7 +176,7 @@ class Fuzzer:
         return (end.generation, end.tick) == (1, self._steps)
 
     def _send_garbage(self):
-        """Send bytes that are not TLS, or not HTTP/2 within TLS."""
+        """Send bytes that are not TLS, or neither HTTP/2 nor requests within TLS."""
         noise = self._random.randbytes(self._random.choice([1, 20, 3_000]))
         start = self._random.choice([b"", b"\x16\x03\x01", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
         with (
@@ -158,5 +186,7 @@ class Fuzzer:
             if self._random.random() < 0.5:
                 raw.sendall(start + noise)
             else:
-                with tls(self._own[self._neighbour]).wrap_socket(raw) as secure:
+                protocol = self._random.choice(["h2", MESSAGES])
+                own = self._own[self._neighbour]
+                with tls(own, protocol=protocol).wrap_socket(raw) as secure:
                     secure.sendall(start + noise)

@@ -10,24 +10,28 @@ import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.certificates import Credentials, server_name
 from tacit.peer.federation.manifest import make_manifest
 from tacit.peer.federation.signing import issue_credentials, sign
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState
-from tacit.peer.node.service import PeerService
+from tacit.peer.node.plausible_values import check_values
+from tacit.peer.node.servers import serve_peers
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import split_message, to_wire
+from tacit.peer.wire.connection_limits import ConnectionLimits
+from tacit.peer.wire.gate import Gate
+from tacit.peer.wire.message_stream import LENGTH_BYTES, MessageStream, to_wire
+from tacit.peer.wire.tls import MESSAGES, server_context
 
 # Not imported directly: tacit.peer must choose the TLS ciphers before grpc is imported.
-from tacit.peer.wire.transport import CHUNK_BYTES, SERVICE, grpc, start_server
+from tacit.peer.wire.transport import SERVICE, grpc, start_server
 
 TIMEOUT = 60  # seconds; only against tests that hang
 PARAMETERS, DTYPE = 6, "torch.float32"
@@ -84,15 +88,12 @@ class IdleNode:
 
     @contextmanager
     def served(self):
-        """Serve the node; yields its port."""
-        own, ca = self.folder.credentials(), self.folder.ca()
-        handlers = [PeerService(self.state).handlers()]
-        server, port = start_server("127.0.0.1:0", handlers, 16, own, ca)
+        """Serve the node as in its own process; yields its port."""
         try:
-            yield port
+            with serve_peers(self.state, "127.0.0.1:0") as port:
+                yield port
         finally:
-            self.state.active.outbox.close()
-            server.stop(0).wait()
+            self.state.stop.clear()
 
     @contextmanager
     def client(self, neighbour, port):
@@ -109,7 +110,13 @@ class IdleNode:
 def receive(client, expected, on_wait=lambda: None):
     """Request a message and wait until it arrives."""
     client.request(expected.envelope.exchange, -1)
-    return client.receive(expected, lambda found: found, on_wait)
+    return client.receive(expected, checked, on_wait)
+
+
+def checked(found):
+    """A message whose numbers a node accepts."""
+    check_values(found, {})
+    return found
 
 
 class Receiving(threading.Thread):
@@ -195,11 +202,11 @@ def signed_manifest(text, signature=b"", log=b""):
     return wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
 
 
-def tls(own=None, side=ssl.PROTOCOL_TLS_CLIENT):
+def tls(own=None, side=ssl.PROTOCOL_TLS_CLIENT, protocol="h2"):
     """TLS of the standard library with some credentials, without any verification."""
     context = ssl.SSLContext(side)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol])
     if own is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "both.pem"
@@ -220,68 +227,17 @@ def first_bytes(port, context):
             return b""
 
 
-# --- scripted servers -----------------------------------------------------------------------------
+# --- streams of messages --------------------------------------------------------------------------
 
 
-class ScriptedServer:
-    """A server with some node's certificate that answers by script.
-
-    `messages` is called with the number of the stream (0, 1, …) and its requests; it yields chunks.
-    `answers` has functions of the raw request for the other methods. `calls` lists all calls.
-    """
-
-    def __init__(self, own, ca, messages=None, **answers):
-        self.messages, self.answers = messages, answers
-        self.calls, self.compression = [], grpc.Compression.NoCompression
-        self._streams = 0
-        methods = ("Hello", "GetManifest", "AnnounceManifest", "GetStatus")
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(self._unary(name)) for name in methods
-        }
-        handlers["FetchMessages"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        self._server, self.port = start_server("127.0.0.1:0", [generic], 16, own, ca)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._server.stop(0).wait()
-
-    def follow(self, messages):
-        """Follow another script from its start."""
-        self.messages, self._streams = messages, 0
-
-    def _unary(self, name):
-        def answer(raw, context):
-            self.calls.append(name)
-            return self.answers[name](raw)
-
-        return answer
-
-    def _stream(self, requests, context):
-        self.calls.append("FetchMessages")
-        context.set_compression(self.compression)
-        number, self._streams = self._streams, self._streams + 1
-        yield from self.messages(number, requests)
+def framed(raw):
+    """Bytes as one request or answer of a stream."""
+    return len(raw).to_bytes(LENGTH_BYTES, "little") + raw
 
 
-def always(message):
-    """A script that answers every request with a message."""
-    return once(None, message)
-
-
-def once(chunks, message):
-    """A script: these chunks as answer to the first request, after that always a message."""
-
-    def script(number, requests):
-        for _ in requests:
-            if number == 0 and chunks is not None:
-                yield from chunks
-                return
-            yield from split_message(message, CHUNK_BYTES)
-
-    return script
+def frame(**parts):
+    """An answer on a stream."""
+    return framed(wire.StreamAnswer(**parts).SerializeToString())
 
 
 def header_of(message, **changes):
@@ -291,11 +247,160 @@ def header_of(message, **changes):
     return wire.MessageHeader(**values | changes)
 
 
-def chunk(**parts):
-    return wire.MessageChunk(**parts).SerializeToString()
+def sent(message):
+    """A message as it is sent."""
+    return frame(header=header_of(message)) + bytes(message.frame)
 
 
-def forged(message, frame):
-    """Another frame under the header of a message, with a correct checksum."""
-    header = header_of(message, sha256=hashlib.sha256(frame).digest())
-    return chunk(header=header, data=bytes(frame))
+def forged(message, content):
+    """Other bytes under the header of a message, with a correct checksum."""
+    header = header_of(message, sha256=hashlib.sha256(content).digest())
+    return frame(header=header) + bytes(content)
+
+
+@lru_cache(maxsize=8)
+def _stream_context(own):
+    return tls(own, protocol=MESSAGES)
+
+
+class RawStream:
+    """A stream to a node that sends any bytes; it does not verify the node."""
+
+    def __init__(self, port, own, name="n0", federation="f", context=None):
+        raw = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        try:
+            context = context or _stream_context(own)
+            host = server_name(name, federation)
+            self.connection = context.wrap_socket(raw, server_hostname=host)
+        except BaseException:
+            raw.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def send(self, raw):
+        """Send bytes; whatever the node does with the connection is for `answers` to find."""
+        with suppress(OSError):
+            self.connection.sendall(raw)
+
+    def answer(self):
+        """The next answer; None if the node has closed the stream."""
+        try:
+            return MessageStream(self.connection).receive(wire.StreamAnswer)
+        except TimeoutError:
+            raise
+        except OSError:  # includes alerts of TLS
+            return None
+
+    def bytes_of(self, header):
+        """The bytes of a message after its header."""
+        found = bytearray()
+        while len(found) < header.size:
+            part = self.connection.recv(header.size - len(found))
+            if not part:
+                raise ConnectionError("the stream ended within a message")
+            found += part
+        return bytes(found)
+
+    def outcome(self):
+        """The bytes of a message, or the refusal, after any notices; None: the stream ended."""
+        while (answer := self.answer()) is not None:
+            if answer.HasField("header"):
+                return self.bytes_of(answer.header)
+            if answer.HasField("refusal"):
+                return answer.refusal
+        return None
+
+
+def fetched(port, own, *requests):
+    """What a node answers to raw requests on a new stream: see `RawStream.outcome`."""
+    try:
+        with RawStream(port, own) as stream:
+            for raw in requests:
+                stream.send(framed(raw))
+            return stream.outcome()
+    except TimeoutError:
+        raise
+    except OSError:  # the handshake has failed
+        return None
+
+
+# --- scripted servers -----------------------------------------------------------------------------
+
+
+class ScriptedServer:
+    """A server with some node's certificate that answers by script.
+
+    `messages` is called with the number of the stream (0, 1, …) and its requests; it yields bytes.
+    `answers` has functions of the raw request for the calls. `calls` lists all calls, and "stream".
+    `stream_own` is for streams that show another certificate than calls.
+    """
+
+    def __init__(self, own, ca, messages=None, stream_own=None, **answers):
+        self.messages, self.answers, self.calls = messages, answers, []
+        self._own, self._ca, self._streams = stream_own or own, ca, 0
+        methods = ("Hello", "GetManifest", "AnnounceManifest", "GetStatus")
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(self._unary(name)) for name in methods
+        }
+        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        self._server, port = start_server("127.0.0.1:0", [generic], 16, own, ca)
+        self._gate = Gate("127.0.0.1:0", ConnectionLimits(256, 256, 256, 256), lambda *_: None)
+        self.port = self._gate.port
+        self._gate.start(port, self._serve)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.stop(0).wait()
+        self._gate.close()
+
+    def follow(self, messages):
+        """Follow another script from its start."""
+        self.messages, self._streams = messages, 0
+
+    def _unary(self, name):
+        def answer(raw, context):
+            self._gate.admit(context.peer(), "caller")
+            self.calls.append(name)
+            return self.answers[name](raw)
+
+        return answer
+
+    def _serve(self, raw, admit):
+        with (
+            suppress(OSError),
+            server_context(self._own, self._ca).wrap_socket(raw, server_side=True) as connection,
+        ):
+            connection.settimeout(TIMEOUT)
+            admit("caller")
+            self.calls.append("stream")
+            number, self._streams = self._streams, self._streams + 1
+            stream = MessageStream(connection)
+            requests = iter(lambda: stream.receive(wire.FetchRequest), None)
+            for part in self.messages(number, requests):
+                connection.sendall(part)
+            stream.end()
+
+
+def always(message):
+    """A script that answers every request with a message."""
+    return once(None, message)
+
+
+def once(parts, message):
+    """A script: these bytes as answer to the first request, after that always a message."""
+
+    def script(number, requests):
+        for _ in requests:
+            if number == 0 and parts is not None:
+                yield from parts
+                return
+            yield sent(message)
+
+    return script

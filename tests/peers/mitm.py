@@ -3,57 +3,80 @@
 import itertools
 import random
 import threading
+from contextlib import closing, suppress
 
-from hostile import TIMEOUT, chunk
+from hostile import TIMEOUT, frame, framed
 from mutations import mutated
 
+from tacit.peer.federation.certificates import certificate_info, certified_name
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.transport import SERVICE, caller_name, grpc, open_channel, start_server
+from tacit.peer.wire.connection_limits import ConnectionLimits
+from tacit.peer.wire.gate import Gate
+from tacit.peer.wire.message_stream import MessageStream, from_wire, open_stream
+from tacit.peer.wire.messages import Rejected
+from tacit.peer.wire.tls import peer_certificate, server_context
+from tacit.peer.wire.transport import (
+    SERVICE,
+    caller_certificate,
+    grpc,
+    open_channel,
+    start_server,
+)
 
 METHODS = (
     "Hello", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest", "CompareDigests"
 )  # fmt: skip
-NOTICE = chunk(notice=wire.ProgressNotice(generation=1, tick=1, waiting_for=["n2"]))
+NOTICE = wire.StreamAnswer(
+    notice=wire.ProgressNotice(generation=1, tick=1, waiting_for=["n2"])
+).SerializeToString()
 
 
 class MitmProxy:
-    """Listens at a node's address with its key, and forwards all calls to the node itself.
+    """Listens at a node's address with its key, and forwards all to the node itself.
 
-    `corrupt(caller, chunks)` gets the chunks of one message. It returns the chunks to forward, and
-    whether to end the stream after them. `answers` changes answers to other calls: by method, a
-    function of the caller and the answer.
+    `corrupt(caller, header, frame)` gets one message. It returns the bytes to forward, and whether
+    to end the stream after them. `answers` changes answers to calls: by method, a function of the
+    caller and the answer.
     """
 
     def __init__(self, home, name, address, backend, corrupt, answers=None):
         self._home, self._name, self._backend, self._corrupt = home, name, backend, corrupt
         self._answers = answers or {}
         self._channels, self._lock = {}, threading.Lock()
-        node = home.node(name)
+        self._own, self._ca = home.node(name).credentials(), home.node(name).ca()
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(self._forward(method)) for method in METHODS
         }
-        handlers["FetchMessages"] = grpc.stream_stream_rpc_method_handler(self._fetch_messages)
         generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        self._server, _ = start_server(address, [generic], 24, node.credentials(), node.ca())
+        self._server, port = start_server("127.0.0.1:0", [generic], 24, self._own, self._ca)
+        self._gate = Gate(address, ConnectionLimits(256, 256, 256, 256), lambda *_: None)
+        self._gate.start(port, self._serve_stream)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self._server.stop(0).wait()
+        self._gate.close()
         for channel in self._channels.values():
             channel.close()
 
+    def _caller(self, certificate):
+        """The caller's name, and its key."""
+        home = self._home
+        caller = certified_name(certificate_info(certificate), home.manifest().federation)
+        operator = caller == "operator"
+        return caller, home.operator_credentials() if operator else home.node(caller).credentials()
+
     def _channel(self, context):
         """The caller's name, and a channel to the node with the caller's key."""
-        home, federation = self._home, self._home.manifest().federation
-        caller = caller_name(context, federation)
+        caller, own = self._caller(caller_certificate(context))
+        self._gate.admit(context.peer(), caller)
         with self._lock:
             if caller not in self._channels:
-                operator = caller == "operator"
-                own = home.operator_credentials() if operator else home.node(caller).credentials()
+                federation = self._home.manifest().federation
                 self._channels[caller] = open_channel(
-                    self._backend, self._name, federation, own, home.ca()
+                    self._backend, self._name, federation, own, self._home.ca()
                 )
             return caller, self._channels[caller]
 
@@ -69,37 +92,38 @@ class MitmProxy:
 
         return answer
 
-    def _fetch_messages(self, requests, context):
-        caller, channel = self._channel(context)
-        answers = channel.stream_stream(f"/{SERVICE}/FetchMessages")(_until_hangup(requests))
-        context.add_callback(answers.cancel)
-        chunks, missing = [], 0
-        try:
-            for raw in answers:
-                parsed = wire.MessageChunk.FromString(raw)
-                if parsed.HasField("notice"):
-                    yield raw
-                    continue
-                missing += parsed.header.size - len(parsed.data)
-                chunks.append(raw)
-                if missing == 0:
-                    forwarded, ends = self._corrupt(caller, chunks)
-                    yield from forwarded
-                    if ends:
+    def _serve_stream(self, raw, admit):
+        """Forward requests and answers between a caller and the node, in turn."""
+        context, federation = server_context(self._own, self._ca), self._home.manifest().federation
+        with (
+            suppress(OSError, Rejected),
+            context.wrap_socket(raw, server_side=True) as connection,
+        ):
+            caller, own = self._caller(peer_certificate(connection))
+            admit(caller)
+            near = MessageStream(connection)
+            far = open_stream(self._backend, self._name, federation, own, self._home.ca())
+            with closing(far):
+                while (request := near.receive(wire.FetchRequest)) is not None:
+                    far.send(request)
+                    if not self._forward_answers(caller, near, far, connection):
+                        near.end()
                         return
-                    chunks = []
-        except grpc.RpcError as problem:
-            context.abort(problem.code(), problem.details())
-        finally:
-            answers.cancel()
 
-
-def _until_hangup(requests):
-    """Requests until the caller hangs up; the traceback must not keep the call open."""
-    try:
-        yield from requests
-    except grpc.RpcError as hangup:
-        hangup.__traceback__ = None
+    def _forward_answers(self, caller, near, far, connection):
+        """Forward all answers to one request; return whether the stream goes on."""
+        while (answer := far.receive(wire.StreamAnswer)) is not None:
+            if not answer.HasField("header"):
+                near.send(answer)
+                continue
+            content = bytearray(answer.header.size)
+            far.receive_message(
+                answer.header, from_wire(answer.header.exchange), memoryview(content)
+            )
+            forwarded, ends = self._corrupt(caller, answer.header, bytes(content))
+            connection.sendall(forwarded)
+            return not ends
+        return False
 
 
 class Corrupter:
@@ -107,47 +131,60 @@ class Corrupter:
 
     def __init__(self, victim, seed):
         self._victim, self._random = victim, random.Random(seed)
-        self._previous = []  # chunks of the previous message
+        self._previous = None  # header and content of the previous message
+        noise = self._random
         ways = {
-            "flipped bit": self._flip_bit,
-            "truncated": self._truncate,
-            "first chunk lost": lambda chunks, previous: chunks[1:],
-            "replayed": lambda chunks, previous: previous,
+            "flipped bit": lambda new, old: _sent(new[0], self._flip(new[1])),
+            "flipped bit in the header": lambda new, old: (
+                framed(self._flip(_answer(new[0]))) + new[1]
+            ),
+            "flipped bit anywhere": lambda new, old: self._flip(_sent(*new)),
+            "truncated": lambda new, old: self._cut(_sent(*new)),
+            "header lost": lambda new, old: new[1],
+            "first bytes lost": lambda new, old: _sent(new[0], new[1][noise.randrange(1, 99) :]),
+            "header twice": lambda new, old: frame(header=new[0]) + _sent(*new),
+            "replayed": lambda new, old: _sent(*old),
             "replayed under the new header": _replay_under_header,
-            "repeated": lambda chunks, previous: chunks * 2,
-            "noise": lambda chunks, previous: [
-                self._random.randbytes(self._random.randrange(50)),
-                *chunks,
-            ],
-            "mutated notice": lambda chunks, previous: [mutated(NOTICE, self._random), *chunks],
+            "repeated": lambda new, old: _sent(*new) * 2,
+            "noise": lambda new, old: noise.randbytes(noise.randrange(1, 50)) + _sent(*new),
+            "framed noise": lambda new, old: framed(noise.randbytes(20)) + _sent(*new),
+            "mutated notice": lambda new, old: framed(mutated(NOTICE, noise)) + _sent(*new),
         }
         self.counts = dict.fromkeys(ways, 0)
         self._ways = itertools.cycle(ways.items())
 
-    def __call__(self, caller, chunks):
+    def __call__(self, caller, header, content):
+        new = header, content
         if caller != self._victim:
-            return chunks, False
-        previous, self._previous = self._previous or chunks, chunks
+            return _sent(*new), False
+        previous, self._previous = self._previous or new, new
         if self._random.random() < 0.5:
-            return chunks, False
+            return _sent(*new), False
         name, way = next(self._ways)
         self.counts[name] += 1
-        return way(chunks, previous), True
+        return way(new, previous), True
 
-    def _truncate(self, chunks, previous):
-        return [*chunks[:-1], chunks[-1][: self._random.randrange(len(chunks[-1]))]]
+    def _flip(self, raw):
+        out = bytearray(raw)
+        out[self._random.randrange(len(out))] ^= 1 << self._random.randrange(8)
+        return bytes(out)
 
-    def _flip_bit(self, chunks, previous):
-        index = self._random.randrange(len(chunks))
-        parsed = wire.MessageChunk.FromString(chunks[index])
-        data = bytearray(parsed.data)
-        data[self._random.randrange(len(data))] ^= 1 << self._random.randrange(8)
-        parsed.data = bytes(data)
-        return [*chunks[:index], parsed.SerializeToString(), *chunks[index + 1 :]]
+    def _cut(self, raw):
+        return raw[: self._random.randrange(1, len(raw))]
 
 
-def _replay_under_header(chunks, previous):
+def _answer(header):
+    return wire.StreamAnswer(header=header).SerializeToString()
+
+
+def _sent(header, content):
+    """A message as it is sent."""
+    return frame(header=header) + content
+
+
+def _replay_under_header(new, old):
     """The data of the previous message under the exchange of this one."""
-    new, old = (wire.MessageChunk.FromString(one[0]) for one in (chunks, previous))
-    old.header.exchange.CopyFrom(new.header.exchange)
-    return [old.SerializeToString(), *previous[1:]]
+    header = wire.MessageHeader()
+    header.CopyFrom(old[0])
+    header.exchange.CopyFrom(new[0].exchange)
+    return _sent(header, old[1])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from chaos import ForkedFederation
 from federations import federation, free_ports, log_of, plan
-from hostile import chunk
+from hostile import frame
 from mitm import MitmProxy
 from test_ruinous_messages import health, wait_for
 
@@ -30,17 +30,14 @@ class Equivocator:
         self._home, self._signs = home, signs
         self.changed = {}
 
-    def corrupt(self, caller, chunks):
-        parsed = [wire.MessageChunk.FromString(raw) for raw in chunks]
-        header = parsed[0].header
+    def corrupt(self, caller, header, content):
         if caller != "n2" or header.exchange.tick < FROM:
-            return chunks, False
-        frame = bytearray(b"".join(one.data for one in parsed))
-        frame[-4:] = (np.frombuffer(frame[-4:], np.float32) + 1).tobytes()
-        header.sha256 = hashlib.sha256(frame).digest()
+            return frame(header=header) + content, False
+        changed = content[:-4] + (np.frombuffer(content[-4:], np.float32) + 1).tobytes()
+        header.sha256 = hashlib.sha256(changed).digest()
         place = header.exchange.tick, header.exchange.index
         self.changed[place] = digest_of_one(header.sha256)
-        return [chunk(header=header, data=bytes(frame))], False
+        return frame(header=header) + changed, False
 
     def compare(self, caller, answer):
         if caller != "n2" or not self._signs:

@@ -19,6 +19,7 @@ from hostile import (
     ScriptedServer,
     always,
     expired,
+    fetched,
     first_bytes,
     grpc,
     install,
@@ -36,13 +37,14 @@ from tacit.peer.federation.operator import create, remove
 from tacit.peer.federation.signing import create_authority, issue_credentials, sign
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import to_wire
+from tacit.peer.wire.message_stream import to_wire
 from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
+from tacit.peer.wire.tls import MESSAGES
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 METHODS = (
-    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest",
-    "CompareDigests",
+    "Hello", "NotifyFinished", "GetStatus", "GetScores", "GetManifest", "AnnounceManifest",
+    "CompareDigests", "Agree",
 )  # fmt: skip
 EXCHANGE = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0)}
@@ -102,9 +104,6 @@ def outcome(channel, method, raw=b"", **options):
     """The answer of a node, or its refusal."""
     options["timeout"] = TIMEOUT
     try:
-        if method == "FetchMessages":
-            call = channel.stream_stream(f"/{SERVICE}/{method}")
-            return b"".join(call(iter([raw]), **options))
         return channel.unary_unary(f"/{SERVICE}/{method}")(raw, **options)
     except grpc.RpcError as problem:
         return SimpleNamespace(code=problem.code(), why=problem.details())
@@ -132,12 +131,16 @@ def test_outsiders_fail_in_the_handshake(home, node, port, kind):
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials(home.ca(), *pair), [name]
     ) as channel:
         assert {outcome(channel, method).code for method in METHODS} == {StatusCode.UNAVAILABLE}
-    assert node.rejected() == 0  # no call reached the handlers
+    node.state.active.outbox.put(message_of(home, "n0"))
+    assert fetched(port, own, request_of(home.manifest())) is None
+    assert node.rejected() == 0  # no call or request reached the handlers
     assert first_bytes(port, tls(credentials(home, "n1")))
+    assert fetched(port, credentials(home, "n1"), request_of(home.manifest()))
 
 
-def test_tls_1_2_is_refused(home, port):
-    old = tls(credentials(home, "n1"))
+@pytest.mark.parametrize("protocol", ["h2", MESSAGES])
+def test_tls_1_2_is_refused(home, port, protocol):
+    old = tls(credentials(home, "n1"), protocol=protocol)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     assert first_bytes(port, old) == b""
     assert first_bytes(port, tls(credentials(home, "n1")))
@@ -183,20 +186,28 @@ def test_another_federation_of_the_same_authority_is_refused_everything(
     assert node.rejected("another federation") == node.rejected() == 2
 
 
+def test_another_federation_of_the_same_authority_gets_no_messages(home, other_home, node, port):
+    node.state.active.outbox.put(message_of(home, "n0"))
+    for name in ("n1", "operator"):
+        refusal = fetched(port, credentials(other_home, name), request_of(home.manifest()))
+        assert refusal.code == "PERMISSION_DENIED"
+        assert f"not of federation {home.manifest().federation}" in refusal.text
+    assert node.rejected("another federation") == node.rejected() == 2
+
+
 @pytest.mark.parametrize("caller", ["n2", "operator"])
 def test_only_neighbours_get_messages(home, node, port, caller):
     node.state.active.outbox.put(message_of(home, "n0"))
     request = request_of(home.manifest())
+    refusal = fetched(port, credentials(home, caller), request)
     with calling(port, home, credentials(home, caller)) as channel:
-        refusal = outcome(channel, "FetchMessages", request)
         status = wire.Status.FromString(outcome(channel, "GetStatus"))
-    assert refusal.code == StatusCode.PERMISSION_DENIED
-    assert refusal.why == f"{caller} gets no messages from n0 in generation 1"
+    assert refusal.code == "PERMISSION_DENIED"
+    assert refusal.text == f"{caller} gets no messages from n0 in generation 1"
     assert node.rejected("not a neighbour") == node.rejected() == 1
-    assert node.log.lines("rejected", sender=caller, reason="not a neighbour", why=refusal.why)
+    assert node.log.lines("rejected", sender=caller, reason="not a neighbour", why=refusal.text)
     assert (status.name, status.rejected) == ("n0", 1)
-    with calling(port, home, credentials(home, "n1")) as channel:
-        assert ROWS["theta"].numpy().tobytes() in outcome(channel, "FetchMessages", request)
+    assert ROWS["theta"].numpy().tobytes() in fetched(port, credentials(home, "n1"), request)
 
 
 def test_a_removed_node_gets_only_the_manifest(home, tmp_path):
@@ -205,12 +216,12 @@ def test_a_removed_node_gets_only_the_manifest(home, tmp_path):
     node = IdleNode(later.node("n0"))
     node.state.active.outbox.put(message_of(later, "n0"))
     with node.served() as port, calling(port, later, credentials(later, "n1")) as channel:
-        messages = outcome(channel, "FetchMessages", request_of(later.manifest()))
+        messages = fetched(port, credentials(later, "n1"), request_of(later.manifest()))
         status = outcome(channel, "GetStatus")
         finished = outcome(channel, "NotifyFinished", b"\x08\x02\x10\x64")
         manifest = wire.SignedManifest.FromString(outcome(channel, "GetManifest"))
-    assert messages.code == status.code == StatusCode.PERMISSION_DENIED
-    assert messages.why == "n1 gets no messages from n0 in generation 2"
+    assert messages.code == status.code.name == "PERMISSION_DENIED"
+    assert messages.text == "n1 gets no messages from n0 in generation 2"
     assert status.why == "n1 is not a member"
     assert finished.code == StatusCode.FAILED_PRECONDITION
     reasons = ("not a neighbour", "not a member", "not finished")
@@ -264,7 +275,7 @@ def test_nodes_with_different_manifests_refuse_each_other_and_say_where_they_dif
 
 
 MISMATCHES = {
-    "protocol 1 there, 3 here": {"protocol": 1},
+    "protocol 1 there, 4 here": {"protocol": 1},
     "federation 'banks-01234567' there": {"federation": "banks-01234567"},
     "a model of 7 numbers (torch.float32) there, 6 (torch.float32) here": {"parameters": 7},
     "a model of 6 numbers (torch.float64) there": {"dtype": "torch.float64"},
@@ -302,17 +313,16 @@ def test_no_messages_are_requested_from_a_neighbour_that_does_not_match(home, no
     ):
         found = receive(client, ExpectedMessage(message.envelope, ROWS))
         assert torch.equal(found["theta"], ROWS["theta"])
-        assert server.calls == ["Hello", "Hello", "FetchMessages"]
+        assert server.calls == ["Hello", "Hello", "stream"]
     assert text in node.log.wait_for("rejected", sender="n1", reason="configuration")["why"]
     assert node.rejected("configuration") == node.rejected() == 1
 
 
 def test_a_request_under_another_manifest_is_refused(home, disagreeing, node, port):
     node.state.active.outbox.put(message_of(home, "n0"))
-    with calling(port, home, credentials(home, "n1")) as channel:
-        request = request_of(disagreeing.node("n1").manifest())
-        refusal = outcome(channel, "FetchMessages", request)
-    assert refusal.code == StatusCode.FAILED_PRECONDITION
+    request = request_of(disagreeing.node("n1").manifest())
+    refusal = fetched(port, credentials(home, "n1"), request)
+    assert refusal.code == "FAILED_PRECONDITION"
     assert node.rejected("configuration") == node.rejected() == 1
 
 
@@ -541,29 +551,23 @@ def test_silent_calls_do_not_block_other_callers(home, other_home, node, port):
 
 def test_cancelled_calls_do_not_exhaust_the_connection(home, node, port):
     """They must end without the garbage collector: a connection may have 16 open calls."""
-    message, request = message_of(home, "n0"), request_of(home.manifest())
-    node.state.active.outbox.put(message)
     end = threading.Event()
 
-    def requests():
-        yield request
+    def silence():
         end.wait(TIMEOUT)
+        yield from ()
 
     gc.disable()
     try:
         with calling(port, home, credentials(home, "n1")) as channel:
             for _ in range(50):
-                call = channel.stream_stream(f"/{SERVICE}/FetchMessages")(
-                    requests(), timeout=TIMEOUT
-                )
-                with suppress(grpc.RpcError):  # too many at this moment
-                    next(call)
+                call = channel.stream_unary(f"/{SERVICE}/GetStatus").future(silence())
                 call.cancel()
             deadline = time.monotonic() + TIMEOUT / 2
-            while not isinstance(found := outcome(channel, "FetchMessages", request), bytes):
+            while not isinstance(found := outcome(channel, "GetStatus"), bytes):
                 assert time.monotonic() < deadline, found.why
                 time.sleep(0.05)
-            assert message.frame in found
+            assert wire.Status.FromString(found).name == "n0"
     finally:
         gc.enable()
         end.set()

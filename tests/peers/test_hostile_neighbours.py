@@ -1,7 +1,9 @@
 """A neighbour that answers with anything but the requested message: rejected, counted, retried."""
 
 import itertools
+import socket
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -13,33 +15,37 @@ from hostile import (
     Receiving,
     ScriptedServer,
     always,
-    chunk,
+    expired,
     forged,
-    grpc,
+    frame,
+    framed,
     header_of,
     once,
     peak_memory,
     receive,
     rewritten,
+    sent,
     signed_manifest,
 )
 
 from tacit.compression import QSGD
 from tacit.config.loading import with_keys
 from tacit.core.rows import CodedRows
+from tacit.peer.federation.membership import revoke
 from tacit.peer.federation.operator import remove
-from tacit.peer.federation.signing import sign
+from tacit.peer.federation.signing import create_authority, issue_credentials, sign
+from tacit.peer.node import member_channel
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.node_state import Stopped
-from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import notice_chunk, split_message
+from tacit.peer.wire import message_stream, wire_pb2 as wire
+from tacit.peer.wire.message_stream import MAX_FRAME_BYTES
 from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
 
 FEDERATION = "clinics-01234567"
 EXCHANGE = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0), "gamma": -torch.arange(6.0)}
 MEGABYTE = 1 << 20
-RETRIED = ["Hello", "FetchMessages", "Hello", "FetchMessages"]
+RETRIED = ["Hello", "stream", "Hello", "stream"]
 
 
 def message_of(tensors=None, **changes):
@@ -48,85 +54,83 @@ def message_of(tensors=None, **changes):
     return pack(replace(envelope, **changes), ROWS if tensors is None else tensors)
 
 
-def chunks_of(message, size=64):
-    return list(split_message(message, size))
-
-
 MESSAGE = message_of()
 FRAME, SIZE = MESSAGE.frame, len(MESSAGE.frame)
 OLDER = message_of(exchange=ExchangeId(1, 6, 0))
 NEWER = message_of(exchange=ExchangeId(1, 8, 0))
-CHUNKS = chunks_of(MESSAGE)
-HEADER = chunk(header=header_of(MESSAGE))
+HEADER = frame(header=header_of(MESSAGE))
 EXPECTED = ExpectedMessage(MESSAGE.envelope, ROWS)
 LAST_TICK = wire.ExchangeId(generation=1, tick=2**64 - 1)
 
 
 def with_header(data=b"", **changes):
-    """One chunk: the header of the message with changes, and data."""
-    return [chunk(header=header_of(MESSAGE, **changes), data=data)]
+    """The header of the message with changes, and data."""
+    return frame(header=header_of(MESSAGE, **changes)) + data
 
 
 def with_number(index, value):
     """The message with another number, and a correct checksum."""
     rows = ROWS["theta"].clone()
     rows[index] = value
-    return [forged(MESSAGE, message_of(ROWS | {"theta": rows}).frame)]
+    return forged(MESSAGE, message_of(ROWS | {"theta": rows}).frame)
 
 
 def with_bytes(old, new):
     """The message with other bytes in its frame, and a correct checksum."""
     assert old in FRAME
     assert len(old) == len(new)
-    return [forged(MESSAGE, FRAME.replace(old, new))]
+    return forged(MESSAGE, FRAME.replace(old, new))
 
 
 def under_header(message):
     """The frame of another message under the header of the expected one."""
-    return [forged(MESSAGE, message.frame)]
+    return forged(MESSAGE, message.frame)
 
 
-# The chunks that are sent, and the reason for which they are rejected.
+def notice(**fields):
+    return frame(notice=wire.ProgressNotice(**{"generation": 1} | fields))
+
+
+# What is sent, and the reason for which it is rejected.
 ATTACKS = {
     # announced and actual sizes
     "2⁶⁰ bytes": (with_header(size=1 << 60), "size"),
+    "2⁶³ bytes": (with_header(size=1 << 63), "size"),
     "2⁶⁴ − 1 bytes": (with_header(size=(1 << 64) - 1), "size"),
     "a byte more announced": (with_header(FRAME + b"x", size=SIZE + 1), "size"),
     "a byte less announced": (with_header(FRAME[:-1], size=SIZE - 1), "size"),
     "nothing announced": (with_header(size=0), "size"),
-    "a byte more than announced": (with_header(FRAME + b"x"), "size"),
-    "a chunk more than announced": ([*CHUNKS[:-1], chunk(data=bytes(1 << 16))], "size"),
     # streams that end
-    "nothing": ([], "truncated"),
-    "a header alone": ([HEADER], "truncated"),
-    "all but the last chunk": (CHUNKS[:-1], "truncated"),
-    "half, and a notice": (
-        [*CHUNKS[:2], notice_chunk(wire.ProgressNotice(generation=1, tick=3))],
-        "truncated",
+    "half a length": (b"\x01\x00", "truncated"),
+    "half a header": (HEADER[:-5], "truncated"),
+    "a header alone": (HEADER, "truncated"),
+    "all but the last byte": (sent(MESSAGE)[:-1], "truncated"),
+    # answers
+    "an empty answer": (framed(b""), "malformed"),
+    "an empty notice, and an empty answer": (
+        frame(notice={"generation": 1}) + framed(b""),
+        "malformed",
     ),
-    # chunks
-    "an empty chunk": ([b""], "malformed"),
-    "a chunk with empty data": ([HEADER, b"\x12\x00"], "malformed"),
-    "data before the header": ([chunk(data=FRAME), HEADER], "malformed"),
-    "two headers": ([HEADER, HEADER], "malformed"),
-    "two headers in a chunk": ([HEADER + HEADER], "malformed"),
-    "data twice in a chunk": ([CHUNKS[0] + CHUNKS[1]], "malformed"),
-    "an unknown field": ([b"\x22\x01a" + HEADER], "malformed"),
-    "a number": ([b"\x08\x01"], "malformed"),
-    "a length beyond the end": ([b"\x12\xff\xff\xff\xff\x07" + FRAME], "malformed"),
-    "a length without end": ([b"\x12" + b"\xff" * 20], "malformed"),
-    "a malformed header": ([b"\x0a\x03\xff\xff\xff"], "malformed"),
-    "a malformed notice": ([b"\x1a\x02\x08\x80"], "malformed"),
-    "a notice that is not text": ([b"\x1a\x04\x1a\x02\xff\xfe"], "malformed"),
-    "text": ([b"HTTP/1.1 200 OK\r\n\r\n"], "malformed"),
-    "zeros": ([bytes(10_000)], "malformed"),
+    "data before the header": (FRAME + HEADER, "malformed"),
+    "an unknown answer": (framed(b"\x22\x01a"), "malformed"),
+    "a number": (framed(b"\x08\x01"), "malformed"),
+    "a length beyond the end": (framed(b"\x12\xff\xff\xff\xff\x07" + FRAME), "malformed"),
+    "a length without end": (framed(b"\x12" + b"\xff" * 20), "malformed"),
+    "a malformed header": (framed(b"\x12\x03\xff\xff\xff"), "malformed"),
+    "a malformed notice": (framed(b"\x0a\x02\x08\x80"), "malformed"),
+    "a notice that is not text": (framed(b"\x0a\x04\x1a\x02\xff\xfe"), "malformed"),
+    "text": (b"HTTP/1.1 200 OK\r\n\r\n", "malformed"),
+    "HTTP/2": (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18), "malformed"),
+    "zeros": (bytes(10_000), "malformed"),
+    "an answer of 4 GB": (b"\xff" * 4, "malformed"),
+    "an answer of a byte too much": (framed(bytes(MAX_FRAME_BYTES + 1)), "malformed"),
     # other messages
-    "the previous message": (chunks_of(OLDER), "iteration"),
+    "the previous message": (sent(OLDER), "iteration"),
     "the previous message, new header": (under_header(OLDER), "iteration"),
-    "the next message": (chunks_of(NEWER), "iteration"),
+    "the next message": (sent(NEWER), "iteration"),
     "the next message, new header": (under_header(NEWER), "iteration"),
-    "another exchange": (chunks_of(message_of(exchange=ExchangeId(1, 7, 1))), "iteration"),
-    "another generation": (chunks_of(message_of(exchange=ExchangeId(2, 7, 0))), "iteration"),
+    "another exchange": (sent(message_of(exchange=ExchangeId(1, 7, 1))), "iteration"),
+    "another generation": (sent(message_of(exchange=ExchangeId(2, 7, 0))), "iteration"),
     "the largest iteration": (with_header(exchange=LAST_TICK), "iteration"),
     "a message of n2": (under_header(message_of(sender="n2")), "sender"),
     "another federation": (under_header(message_of(federation="bankers-01234567")), "envelope"),
@@ -137,16 +141,18 @@ ATTACKS = {
     "another type": (with_bytes(b'"dtype":"F32"', b'"dtype":"I32"'), "dtype"),
     "other offsets": (with_bytes(b"[0,24]", b"[1,25]"), "malformed"),
     "no JSON": (with_bytes(b'"__metadata__"', bytes(14)), "malformed"),
-    "a frame header without end": ([forged(MESSAGE, b"\xff" * 8 + FRAME[8:])], "malformed"),
+    "a frame header without end": (forged(MESSAGE, b"\xff" * 8 + FRAME[8:]), "malformed"),
     # numbers
     "NaN": (with_number(0, float("nan")), "not finite"),
     "infinity": (with_number(3, float("inf")), "not finite"),
     "minus infinity": (with_number(5, float("-inf")), "not finite"),
+    "a huge number": (with_number(2, -3e38), "too large"),
     # checksums
     "another checksum": (with_header(FRAME, sha256=bytes(32)), "checksum"),
     "no checksum": (with_header(FRAME, sha256=b""), "checksum"),
-    "a checksum of 8 MB": (with_header(FRAME, sha256=bytes(8 * MEGABYTE)), "checksum"),
+    "a checksum of 16 kB": (with_header(FRAME, sha256=bytes(MAX_FRAME_BYTES - 40)), "checksum"),
     "a flipped bit": (with_header(FRAME[:-1] + bytes([FRAME[-1] ^ 1])), "checksum"),
+    "two headers": (HEADER + HEADER + FRAME, "checksum"),
 }
 
 
@@ -168,7 +174,6 @@ def shared_server(home):
 @pytest.fixture
 def server(shared_server):
     shared_server.answers = {"Hello": lambda raw: raw}
-    shared_server.compression = grpc.Compression.NoCompression
     shared_server.calls.clear()
     return shared_server
 
@@ -190,8 +195,8 @@ def equal(found, rows=ROWS):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_anything_else_is_rejected_and_the_message_received(node, server, client, attack):
-    chunks, reason = ATTACKS[attack]
-    server.follow(once(chunks, MESSAGE))
+    raw, reason = ATTACKS[attack]
+    server.follow(once([raw], MESSAGE))
     assert equal(receive(client, EXPECTED))
     assert node.rejected(reason) == node.rejected() == 1
     (line,) = node.log.lines("rejected")
@@ -201,20 +206,43 @@ def test_anything_else_is_rejected_and_the_message_received(node, server, client
     assert server.calls == RETRIED
 
 
+@pytest.mark.parametrize(
+    "attack", ["a flipped bit", "another checksum", "all but the last byte", "two headers"]
+)
+def test_large_messages_are_checked_alike(node, server, client, monkeypatch, attack):
+    """They are hashed in a thread, part by part."""
+    monkeypatch.setattr(message_stream, "THREAD_BYTES", 1)
+    monkeypatch.setattr(message_stream, "HASHED_BYTES", 10)
+    raw, reason = ATTACKS[attack]
+    server.follow(once([raw], MESSAGE))
+    assert equal(receive(client, EXPECTED))
+    assert node.rejected(reason) == node.rejected() == 1
+
+
+@pytest.mark.parametrize("raw", [b"", notice(tick=3)])
+def test_a_stream_that_ends_before_the_message_is_opened_again(node, server, client, raw):
+    """As when the neighbour restarts: that is no attack."""
+    server.follow(once([raw], MESSAGE))
+    assert equal(receive(client, EXPECTED))
+    assert node.log.lines("neighbour not reached", neighbour="n1", level="info")
+    assert node.rejected() == 0
+    assert server.calls == RETRIED
+
+
 def test_an_attack_before_every_message_does_not_stop_the_client(node, server, client):
-    attacks = [chunks for chunks, _ in ATTACKS.values()][::3]
+    attacks = [raw for raw, _ in ATTACKS.values()][::3]
     rows = [{"x": torch.full((3,), float(tick))} for tick in range(len(attacks))]
     messages = [message_of(one, exchange=ExchangeId(1, t, 0)) for t, one in enumerate(rows)]
     attacked = set()
 
     def script(number, requests):
-        for raw in requests:
-            tick = wire.FetchRequest.FromString(raw).exchange.tick
+        for request in requests:
+            tick = request.exchange.tick
             if tick not in attacked:
                 attacked.add(tick)
-                yield from attacks[tick]
+                yield attacks[tick]
                 return
-            yield from split_message(messages[tick], 64)
+            yield sent(messages[tick])
 
     server.follow(script)
     for message, expected in zip(messages, rows, strict=True):
@@ -223,21 +251,35 @@ def test_an_attack_before_every_message_does_not_stop_the_client(node, server, c
     assert node.rejected() == node.retries("n1") == len(attacks)
 
 
-def test_chunks_after_a_message_are_not_taken_for_the_next_one(node, server, client):
+# What follows a message, and why it is rejected as the answer to the next request.
+SURPLUS = {
+    "a byte, and the end": (b"x", "truncated"),
+    "text": (b"more", "malformed"),
+    "the message again": (sent(MESSAGE), "iteration"),
+    "its header again": (HEADER, "iteration"),
+    "a megabyte of noise": (b"\x7f" * MEGABYTE, "malformed"),
+    "an unasked false message": (sent(message_of(exchange=ExchangeId(1, 9, 0))), "iteration"),
+}
+
+
+@pytest.mark.parametrize("surplus", SURPLUS)
+def test_bytes_after_a_message_are_not_taken_for_the_next_one(node, server, client, surplus):
+    more, reason = SURPLUS[surplus]
     next_rows = {tag: rows + 1 for tag, rows in ROWS.items()}
     later = message_of(next_rows, exchange=ExchangeId(1, 8, 0))
 
     def script(number, requests):
-        for raw in requests:
-            tick = wire.FetchRequest.FromString(raw).exchange.tick
-            yield from split_message(MESSAGE if tick == 7 else later, 1 << 20)
+        for request in requests:
+            yield sent(MESSAGE if request.exchange.tick == 7 else later)
             if number == 0:
-                yield from [chunk(data=b"more"), *split_message(MESSAGE, 64)]
+                yield more
+                next(requests)
+                return
 
     server.follow(script)
     assert equal(receive(client, EXPECTED))
     assert equal(receive(client, ExpectedMessage(later.envelope, next_rows)), next_rows)
-    assert node.rejected("malformed") == node.rejected() == 1
+    assert node.rejected(reason) == node.rejected() == 1
 
 
 def test_a_message_to_another_receiver_is_rejected(node, server, client):
@@ -265,11 +307,11 @@ def coded(codec, rows):
     )
 
 
-def mix_after(home, node, server, changed, sent, ours):
+def mix_after(home, node, server, changed, theirs, ours):
     """Mix our rows after n1 has sent changed bytes once, then the right ones."""
     envelope = Envelope(home.manifest().federation, "n1", "", ExchangeId(1, 0, 0))
-    wrong, right = (pack(envelope, {"update": row}) for row in (changed, sent.encode()[0]))
-    server.follow(once(split_message(wrong, 64), right))
+    wrong, right = (pack(envelope, {"update": row}) for row in (changed, theirs.encode()[0]))
+    server.follow(once([sent(wrong)], right))
     with node.client("n1", server.port) as client:
         (mixed,) = PeerNetwork(node.state, [client], lambda *_: None).mix(update=ours)
     return mixed
@@ -278,21 +320,21 @@ def mix_after(home, node, server, changed, sent, ours):
 @pytest.mark.parametrize(("index", "value"), [(0, 250), (1, 9), (2, 9), (4, 7), (5, 200)], ids=str)
 def test_bytes_that_the_codec_did_not_write_are_rejected(home, node, server, index, value):
     codec = QSGD(bits=4)
-    sent = coded(codec, torch.linspace(-1, 1, 6)[None])
-    wrong = sent.encode()[0].clone()
+    theirs = coded(codec, torch.linspace(-1, 1, 6)[None])
+    wrong = theirs.encode()[0].clone()
     assert wrong[index] != value
     wrong[index] = value
-    mixed = mix_after(home, node, server, wrong, sent, coded(codec, torch.zeros(1, 6)))
+    mixed = mix_after(home, node, server, wrong, theirs, coded(codec, torch.zeros(1, 6)))
     assert node.rejected("codec") == node.rejected() == 1
     weight = home.manifest().graph.weights[0, 1]
-    assert torch.allclose(mixed, weight * sent.rows, atol=1e-6)
+    assert torch.allclose(mixed, weight * theirs.rows, atol=1e-6)
 
 
 def test_a_code_that_decodes_to_infinity_is_rejected(home, node, server):
-    sent = coded(QSGD(bits=4), torch.ones(1, 6))
-    wrong = sent.encode()[0].clone()
+    theirs = coded(QSGD(bits=4), torch.ones(1, 6))
+    wrong = theirs.encode()[0].clone()
     wrong[8:12] = torch.tensor([float("inf")]).view(torch.uint8)  # the scale, after the header
-    mix_after(home, node, server, wrong, sent, sent)
+    mix_after(home, node, server, wrong, theirs, theirs)
     assert node.rejected() == 1
     assert node.rejected("not finite") + node.rejected("codec") == 1
 
@@ -306,8 +348,7 @@ def test_endless_notices_do_not_keep_the_client_from_stopping(node, server, clie
     def script(number, requests):
         next(requests)
         for tick in itertools.count():
-            notice = wire.ProgressNotice(generation=1, tick=tick, waiting_for=["x" * 10_000] * 10)
-            yield notice_chunk(notice)
+            yield notice(tick=tick, waiting_for=["x" * 1_000] * 10)
 
     server.follow(script)
     receiving = Receiving(client, EXPECTED, notices.release)
@@ -321,11 +362,10 @@ def test_endless_notices_do_not_keep_the_client_from_stopping(node, server, clie
 
 
 def test_a_message_is_received_after_many_notices(node, server, client):
-    notices = [notice_chunk(wire.ProgressNotice(generation=1, tick=2**64 - 1))] * 3_000
-
     def script(number, requests):
         next(requests)
-        yield from [*notices, *CHUNKS[:2], *notices[:10], *CHUNKS[2:]]
+        yield notice(tick=2**64 - 1) * 3_000
+        yield sent(MESSAGE)
 
     server.follow(script)
     assert equal(receive(client, EXPECTED))
@@ -333,8 +373,7 @@ def test_a_message_is_received_after_many_notices(node, server, client):
 
 
 def test_a_notice_of_another_generation_leads_to_another_hello(node, server, client):
-    notice = notice_chunk(wire.ProgressNotice(generation=2, tick=0))
-    server.follow(once([notice, *CHUNKS], MESSAGE))
+    server.follow(once([notice(generation=2), sent(MESSAGE)], MESSAGE))
     assert equal(receive(client, EXPECTED))
     assert server.calls == RETRIED
     assert not node.state.interrupted
@@ -352,7 +391,7 @@ def test_a_malformed_answer_to_hello_is_rejected(node, server, client, answer):
     server.follow(always(MESSAGE))
     assert equal(receive(client, EXPECTED))
     assert node.rejected("malformed") == node.rejected() == 1
-    assert server.calls == ["Hello", "Hello", "FetchMessages"]
+    assert server.calls == ["Hello", "Hello", "stream"]
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +433,7 @@ def test_a_false_claim_of_a_newer_roster_is_rejected(home, later, node, server, 
     assert node.state.announced is None
     assert node.rejected("manifest") == node.rejected() == 1
     assert node.log.lines("rejected", sender="n1", reason="manifest")
-    assert server.calls == ["Hello", "GetManifest", "Hello", "FetchMessages"]
+    assert server.calls == ["Hello", "GetManifest", "Hello", "stream"]
 
 
 def test_a_malformed_manifest_is_rejected(later, node, server, client):
@@ -435,53 +474,244 @@ def test_a_newer_roster_with_a_valid_signature_is_accepted(later, node, server, 
     assert node.rejected() == 0
 
 
-# --- memory ---------------------------------------------------------------------------------------
+# --- memory and time ------------------------------------------------------------------------------
 
 
-def test_bytes_beyond_the_message_are_not_kept(node, server, client):
-    sent = itertools.count()
+@pytest.mark.parametrize("announced", [SIZE, 1 << 30])
+def test_bytes_beyond_the_message_are_not_kept(node, server, client, announced):
+    parts = itertools.count()
+    later = message_of(exchange=ExchangeId(1, 8, 0))
 
     def gigabyte(number, requests):
-        for _ in requests:
+        for request in requests:
             if number > 0:
-                yield from CHUNKS
+                yield sent(MESSAGE if request.exchange.tick == 7 else later)
                 continue
-            yield HEADER
+            yield frame(header=header_of(MESSAGE, size=announced)) + FRAME
             for _ in range(1024):
-                next(sent)
-                yield chunk(data=bytes(MEGABYTE))
+                next(parts)
+                yield bytes(MEGABYTE)
 
     server.follow(gigabyte)
     with peak_memory() as growth:
         assert equal(receive(client, EXPECTED))
-    assert next(sent) < 256  # the client left the stream long before its end
+        assert equal(receive(client, ExpectedMessage(later.envelope, ROWS)))
+    assert next(parts) < 256  # the client left the stream long before its end
     assert growth() < 100 * MEGABYTE
-    assert node.rejected("size") == node.rejected() == 1
+    assert node.rejected() == 1
+    assert node.rejected("size") + node.rejected("malformed") == 1
 
 
 def test_large_notices_are_not_kept(node, server, client):
-    notice = notice_chunk(wire.ProgressNotice(generation=1, waiting_for=["x" * MEGABYTE] * 8))
+    large = notice(waiting_for=["x" * 1_000] * 16)
 
     def script(number, requests):
         next(requests)
-        for _ in range(128):  # 1 GB
-            yield notice
-        yield from CHUNKS
+        for _ in range(256):
+            yield large * 64  # 256 MB in all
+        yield sent(MESSAGE)
 
     server.follow(script)
     with peak_memory() as growth:
         assert equal(receive(client, EXPECTED))
-    # Server and client are in this process, and gRPC buffers some notices in between.
-    assert growth() < 500 * MEGABYTE
+    assert growth() < 100 * MEGABYTE
     assert node.rejected() == 0
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_a_chunk_beyond_the_limit_is_not_read(node, server, client, compression):
-    """Also if it is small while compressed."""
-    server.compression = compression
-    server.follow(once([with_header(FRAME)[0] + bytes(64 * MEGABYTE)], MESSAGE))
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(message_stream, "SILENCE_SECONDS", 0.2)
+
+
+@pytest.mark.parametrize("at", [0, 2, 4, 20, len(HEADER), len(HEADER) + 8, len(HEADER) + SIZE - 1])
+def test_a_sender_that_stalls_is_left(node, server, client, impatient, at):
+    left = threading.Event()
+
+    def script(number, requests):
+        for _ in requests:
+            if number > 0:
+                yield sent(MESSAGE)
+                continue
+            yield sent(MESSAGE)[:at]
+            next(requests, None)  # the client hangs up
+            left.set()
+            return
+
+    server.follow(script)
     assert equal(receive(client, EXPECTED))
-    line = node.log.wait_for("rejected by neighbour", neighbour="n1")
-    assert "larger than max" in line["why"]
-    assert node.retries("n1") == 1
+    assert left.wait(TIMEOUT)
+    assert node.rejected("stalled") == node.rejected() == 1
+    assert server.calls == RETRIED
+
+
+@pytest.mark.parametrize("start", [0, len(HEADER)])
+def test_a_sender_that_trickles_is_left(node, server, client, impatient, monkeypatch, start):
+    """Every byte arrives in time, but the message would take minutes."""
+    monkeypatch.setattr(message_stream, "MIN_BYTES_PER_SECOND", 1e9)
+    raw, trickled = sent(MESSAGE), itertools.count()
+
+    def script(number, requests):
+        for _ in requests:
+            if number > 0:
+                yield raw
+                continue
+            yield raw[:start]
+            for byte in raw[start:]:
+                next(trickled)
+                pause.wait(0.05)
+                yield bytes([byte])
+
+    pause = threading.Event()
+    server.follow(script)
+    assert equal(receive(client, EXPECTED))
+    assert next(trickled) < len(raw) - start
+    assert node.rejected("stalled") == node.rejected() == 1
+
+
+def test_a_handshake_that_trickles_is_left(home, monkeypatch):
+    """The bytes of a record that is announced as large, one at a time."""
+    monkeypatch.setattr(message_stream, "CONNECT_SECONDS", 0.3)
+    pause, trickled, own = threading.Event(), itertools.count(), home.node("n0").credentials()
+
+    def trickle(listening):
+        raw, _ = listening.accept()
+        with raw, suppress(OSError):
+            raw.recv(MEGABYTE)
+            for byte in b"\x16\x03\x03\x3f\xff" + bytes(400):
+                raw.sendall(bytes([byte]))
+                next(trickled)
+                pause.wait(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=trickle, args=[listening])
+        thread.start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(OSError, match="timed out"):
+            message_stream.open_stream(address, "n1", FEDERATION, own, home.ca())
+        thread.join(TIMEOUT)
+    assert next(trickled) < 400
+
+
+def test_a_refusal_cannot_flood_the_log_or_control_the_terminal(node, server, client):
+    """Each refusal has another code and a long text, as if none were the repetition of another."""
+    wild = "\x1b]0;owned\x07\x1b[2J\r\n" + "x" * 10_000
+
+    def script(number, requests):
+        for _ in requests:
+            if number < 6:
+                yield frame(refusal=wire.Refusal(code=f"{number}" * 2_000, text=wild))
+                return
+            yield sent(MESSAGE)
+
+    server.follow(script)
+    assert equal(receive(client, EXPECTED))
+    (line,) = node.log.lines("rejected by neighbour")
+    assert line["code"] == "UNKNOWN"
+    assert len(line["why"]) <= 500
+    assert node.retries("n1") == 6
+
+
+def test_a_refusal_with_a_known_code_is_logged(node, server, client):
+    refusal = wire.Refusal(code="OUT_OF_RANGE", text="n0 has saved it")
+    server.follow(once([frame(refusal=refusal)], MESSAGE))
+    assert equal(receive(client, EXPECTED))
+    (line,) = node.log.lines("rejected by neighbour")
+    assert (line["code"], line["why"]) == ("OUT_OF_RANGE", "n0 has saved it")
+
+
+# --- streams with another certificate than the calls ----------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["another node", "another authority", "expired", "self-made"])
+def test_a_stream_with_another_certificate_gets_no_request(home, node, kind):
+    federation, n1 = home.manifest().federation, home.node("n1")
+    own = {
+        "another node": home.node("n2").credentials(),
+        "another authority": issue_credentials(create_authority(federation), "n1", federation),
+        "expired": expired(home.authority(), "n1", federation),
+        "self-made": create_authority(federation),
+    }[kind]
+    requested, attempts = [], threading.Semaphore(0)
+
+    def script(number, requests):
+        for request in requests:
+            requested.append(request)
+            yield sent(MESSAGE)
+
+    with (
+        ScriptedServer(
+            n1.credentials(), n1.ca(), script, stream_own=own, Hello=lambda raw: raw
+        ) as server,
+        node.client("n1", server.port) as client,
+    ):
+        receiving = Receiving(client, EXPECTED, attempts.release)
+        for _ in range(3):
+            assert attempts.acquire(timeout=TIMEOUT)
+        client.cancel()
+        assert isinstance(receiving.result(), Stopped)
+    line = node.log.wait_for("certificate rejected", neighbour="n1")
+    assert "CERTIFICATE_VERIFY_FAILED" in line["why"]
+    assert requested == []
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A federation's folder, and a copy of it for the nodes, which learn of changes later."""
+    config = plan({"name": "lppa", "lr": 0.05}, clients=3)
+    operator = federation(tmp_path / "operator", config, 3)
+    return operator, twin(operator, tmp_path / "nodes")
+
+
+def test_a_stream_ends_when_the_certificate_of_its_sender_is_revoked(places):
+    """Also if another thread has used the new log for a call before the stream is ended."""
+    operator, nodes = places
+    node, n1 = IdleNode(nodes.node("n0")), nodes.node("n1")
+    asked, ended = threading.Event(), threading.Event()
+
+    def script(number, requests):
+        next(requests)
+        asked.set()
+        next(requests, None)
+        ended.set()
+        yield sent(MESSAGE)
+
+    with (
+        ScriptedServer(n1.credentials(), n1.ca(), script, Hello=lambda raw: raw) as server,
+        node.client("n1", server.port) as client,
+    ):
+        # Called before the client's own subscriber, which ends the stream.
+        node.state.changes._subscribers.insert(
+            0, lambda _: client.compare_digests(wire.DigestRequest())
+        )
+        receiving = Receiving(client, EXPECTED)
+        assert asked.wait(TIMEOUT)
+        revoke(operator.path, "n1", keep=True)
+        node.state.changes.update(operator.log().text)
+        assert ended.wait(TIMEOUT)
+        assert "revoked" in node.log.wait_for("rejected", sender="n1", reason="revoked")["why"]
+        client.cancel()
+        assert isinstance(receiving.result(), Stopped)
+    assert server.calls == ["Hello", "stream"]
+    assert node.rejected("stalled") == 0  # it was ended at once
+
+
+def test_a_stream_that_is_opened_during_a_revocation_is_not_used(places, monkeypatch):
+    operator, nodes = places
+    node, n1 = IdleNode(nodes.node("n0")), nodes.node("n1")
+    open_stream = member_channel.open_stream
+
+    def revoke_meanwhile(*arguments):
+        stream = open_stream(*arguments)
+        revoke(operator.path, "n1", keep=True)
+        node.state.changes.update(operator.log().text)
+        return stream
+
+    monkeypatch.setattr(member_channel, "open_stream", revoke_meanwhile)
+    with (
+        ScriptedServer(n1.credentials(), n1.ca(), always(MESSAGE), Hello=lambda raw: raw) as server,
+        node.client("n1", server.port) as client,
+    ):
+        receiving = Receiving(client, EXPECTED)
+        node.log.wait_for("rejected", sender="n1", reason="revoked")
+        client.cancel()
+        assert isinstance(receiving.result(), Stopped)

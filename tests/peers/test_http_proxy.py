@@ -1,10 +1,13 @@
 """Nodes connect to each other directly, whatever proxy the environment names for the web."""
 
+from contextlib import closing
+
 import pytest
 from federations import federation, plan
 from hostile import TIMEOUT, IdleNode
 
 from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.message_stream import open_stream
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 
@@ -25,4 +28,12 @@ def test_a_proxy_in_the_environment_is_not_used(tmp_path, monkeypatch, variable)
             status = wire.Status.FromString(call(b"", timeout=TIMEOUT))
         finally:
             channel.close()
+        stream = open_stream(
+            f"127.0.0.1:{port}", "n0", home.manifest().federation, caller.credentials(), caller.ca()
+        )
+        with closing(stream):
+            # Of another generation: the answer is a notice.
+            stream.send(wire.FetchRequest(exchange=wire.ExchangeId(generation=9)))
+            answer = stream.receive(wire.StreamAnswer)
     assert status.name == "n0"
+    assert answer.notice.generation == 1

@@ -13,6 +13,7 @@ from hostile import IdleNode, expired, first_bytes, tls
 
 from tacit.peer.federation.signing import create_authority, issue_credentials
 from tacit.peer.node.servers import run_servers
+from tacit.peer.wire.tls import MESSAGES
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 STRANGERS = 1_100
@@ -128,15 +129,16 @@ def refused(node, reason):
     return node.state.metrics.value("tacit_connections_refused_total", reason=reason)
 
 
+@pytest.mark.parametrize("protocol", ["h2", MESSAGES])
 @pytest.mark.parametrize("kind", ["another authority", "expired", "no certificate"])
-def test_a_failed_handshake_leaves_a_trace(home, node, served, kind):
+def test_a_failed_handshake_leaves_a_trace(home, node, served, kind, protocol):
     name = home.manifest().federation
     own = {
         "another authority": issue_credentials(create_authority(name), "n1", name),
         "expired": expired(home.authority(), "n1", name),
         "no certificate": None,
     }[kind]
-    assert first_bytes(served, tls(own)) == b""
+    assert first_bytes(served, tls(own, protocol=protocol)) == b""
     assert refused(node, "no valid certificate") == 1
     assert "check its log, its certificate" in node.log.lines("connection refused")[0]["remedy"]
 

@@ -42,9 +42,10 @@ FORBIDDEN_METHODS |= {
 
 # Modules that read or hold what peers send: they write no file.
 RECEIVING = {
-    "federation/federation_client", "monitoring/metrics", "node/neighbour_client", "node/network",
-    "node/node_state", "node/outbox", "node/roster_context", "node/servers",
-    "node/service", "wire/chunks", "wire/messages", "wire/transport",
+    "federation/federation_client", "monitoring/metrics", "node/callers", "node/member_channel",
+    "node/message_server", "node/neighbour_client", "node/network", "node/node_state",
+    "node/outbox", "node/plausible_values", "node/roster_context", "node/servers", "node/service",
+    "wire/gate", "wire/message_stream", "wire/messages", "wire/transport",
 }  # fmt: skip
 WRITING = {
     "chmod", "hardlink_to", "makedirs", "mkdir", "mkdtemp", "open", "rename", "rmdir", "rmtree",

@@ -9,27 +9,24 @@ import numpy as np
 import pytest
 from chaos import ForkedFederation
 from federations import federation, free_ports, log_of, plan
-from hostile import TIMEOUT, chunk
+from hostile import TIMEOUT, frame
 from mitm import MitmProxy
 
 from tacit.core.storage import read_json
-from tacit.peer.wire import wire_pb2 as wire
 
 FROM = 4  # the iteration of the first ruinous message
 
 
-def ruined(caller, chunks):
-    """The chunks of a message from iteration FROM on, with every number at ±3e38."""
-    parsed = [wire.MessageChunk.FromString(raw) for raw in chunks]
-    header = parsed[0].header
+def ruined(caller, header, content):
+    """A message, from iteration FROM on with every number at ±3e38."""
     if header.exchange.tick < FROM:
-        return chunks, False
-    frame = bytearray(b"".join(one.data for one in parsed))
-    start = 8 + int.from_bytes(frame[:8], "little")
-    numbers = np.frombuffer(frame, dtype=np.float32, offset=start)
-    frame[start:] = np.copysign(np.float32(3e38), numbers).tobytes()
-    header.sha256 = hashlib.sha256(frame).digest()
-    return [chunk(header=header, data=bytes(frame))], False
+        return frame(header=header) + content, False
+    changed = bytearray(content)
+    start = 8 + int.from_bytes(changed[:8], "little")
+    numbers = np.frombuffer(content, dtype=np.float32, offset=start)
+    changed[start:] = np.copysign(np.float32(3e38), numbers).tobytes()
+    header.sha256 = hashlib.sha256(changed).digest()
+    return frame(header=header) + bytes(changed), False
 
 
 def wait_for(home, name, event, count=1):

@@ -451,5 +451,5 @@ def test_a_process_without_threads_refuses_a_stream_and_continues(
         with connect(gate) as connection:
             connection.sendall(STREAM_HELLO)
             assert is_closed(connection)
-        assert refused.get(timeout=TIMEOUT) == ("no files", "127.0.0.1")
+        assert refused.get(timeout=TIMEOUT) == ("no threads", "127.0.0.1")
     open_stream(gate, streams, "n1").close()

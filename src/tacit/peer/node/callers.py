@@ -20,16 +20,16 @@ class Caller:
     """The owner of a certificate (PEM) that TLS has verified."""
 
     def __init__(self, state: NodeState, certificate: bytes) -> None:
-        self._state = state
+        self._state, self._fingerprint = state, ""
         self.name: str | None = None
         if certificate:
             info = certificate_info(certificate)
-            self.name = certified_name(info, state.manifest.federation)
             self._fingerprint = info.fingerprint
+            self.name = certified_name(info, state.manifest.federation)
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the operator has revoked the certificate by now."""
+        """Whether the certificate is revoked now, or is not of this federation."""
         log = self._state.changes.log
         return self.name is None or not log.accepts(self.name, self._fingerprint)
 

@@ -24,6 +24,7 @@ class MemberChannel:
         self._lock = threading.Lock()
         self._channel: Any = None
         self._settings: Settings | None = None
+        self._stream_settings: Settings | None = None  # of the newest stream
 
     def current(self) -> Any:
         """The gRPC channel with the current settings; raise Rejected after a revocation."""
@@ -40,15 +41,15 @@ class MemberChannel:
 
     def open_stream(self) -> MessageStream:
         """A new stream of messages; raise Rejected after a revocation, or OSError."""
-        address, roots, own = self._current_settings()
+        address, roots, own = self._stream_settings = self._current_settings()
         if not roots:
             raise _revoked()
         return open_stream(address, self._member.name, self._state.manifest.federation, own, roots)
 
     @property
-    def is_outdated(self) -> bool:
-        """Whether the operator changed the member's address or certificates since it was opened."""
-        settings = self._settings
+    def is_stream_outdated(self) -> bool:
+        """Whether the address or the certificates have changed since the stream was opened."""
+        settings = self._stream_settings
         return settings is not None and self._current_settings()[:2] != settings[:2]
 
     def close(self) -> None:

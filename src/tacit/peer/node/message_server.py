@@ -86,7 +86,7 @@ class MessageServer:
     def _answer_requests(self, stream: MessageStream, name: str) -> None:
         # A neighbour that requests a message early reads it when it needs it.
         stream.wait(None)
-        while True:
+        while name in self._state.active.outbox.readers:
             try:
                 request = stream.receive(wire.FetchRequest)
             except Rejected as problem:

@@ -254,13 +254,13 @@ class NeighbourClient:
 
     def _follow_changes(self) -> None:
         """End the stream if the operator changed the neighbour's address or certificates."""
-        if self._channel.is_outdated:
+        if self._channel.is_stream_outdated:
             self._abort_stream()
 
     def _open_stream(self) -> None:
         self._requested, self._stream = None, self._channel.open_stream()
         # Whoever changed that meanwhile found no stream to abort.
-        if self._cancelled.is_set() or self._channel.is_outdated:
+        if self._cancelled.is_set() or self._channel.is_stream_outdated:
             self._stream.abort()
 
     def _send(self, stream: MessageStream, exchange: ExchangeId, saved: int) -> None:

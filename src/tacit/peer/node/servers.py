@@ -46,6 +46,10 @@ REFUSALS: dict[Reason, tuple[str, str]] = {
         "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more, and "
         "that of threads (TasksMax= of systemd, pids_limit of containers) to 256 or more.",
     ),
+    "no threads": (
+        "this process cannot start another thread",
+        "Raise the limit of threads (ulimit -u, TasksMax= of systemd, --pids-limit of containers).",
+    ),
 }
 
 

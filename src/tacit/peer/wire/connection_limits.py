@@ -17,7 +17,7 @@ FILES_PER_CONNECTION = 3  # the caller's socket, and both ends of the one to gRP
 RESERVED_FILES = 256
 FILES_PER_MEMBER = 2
 MOST_PENDING = 256
-PER_CALLER = 16  # a neighbour uses one, and leaves one behind when its network breaks
+PER_CALLER = 16  # a neighbour uses two, and leaves them behind when its network breaks
 FALLBACK_FILES = 1024
 
 K = TypeVar("K", bound=Hashable)

@@ -24,7 +24,9 @@ from tacit.core.errors import NotReady
 from tacit.peer.wire import tls
 from tacit.peer.wire.connection_limits import BoundedGroups, ConnectionLimits, address_group
 
-Reason = Literal["too many", "timeout", "not tls", "no valid certificate", "closed", "no files"]
+Reason = Literal[
+    "too many", "timeout", "not tls", "no valid certificate", "closed", "no files", "no threads"
+]
 
 HANDSHAKE_SECONDS = 10.0  # from accepting a connection to its first accepted call
 CHECK_SECONDS = 0.25  # between two checks of the time
@@ -263,9 +265,9 @@ class Gate:
 
         try:
             threading.Thread(target=serve, name="stream", daemon=True).start()
-        except RuntimeError as problem:  # no more threads
+        except RuntimeError:  # the system has no thread left
             stream.close()
-            raise OSError(errno.ENOMEM, str(problem)) from None
+            self._refuse(one, "no threads")
 
     def _connect(self, one: _Connection) -> None:
         """Connect a caller to the gRPC server."""

@@ -27,7 +27,7 @@ MAX_FRAME_BYTES = 1 << 14  # of requests, notices and headers
 HASHED_BYTES = 1 << 18  # at a time, while they are in the cache
 THREAD_BYTES = 1 << 23  # of a message, from which on a thread hashes it
 CONNECT_SECONDS = 10.0
-END_SECONDS = 1.0  # for the other end to close after a refusal
+END_SECONDS = 1.0  # for the other end to read a refusal and close
 # A sender without the message sends a notice every two seconds, and a record of TLS takes a few
 # seconds over a slow modem.
 SILENCE_SECONDS = 60.0
@@ -61,10 +61,13 @@ class HashBeside:
 
     def update(self, part: memoryview) -> None:
         """Add bytes, which must not change until `digest` has returned."""
-        if self._thread is None:
-            self._hash.update(part)
-        else:
-            self._pending.append(self._thread.submit(self._hash.update, part))
+        if self._thread is not None:
+            try:
+                self._pending.append(self._thread.submit(self._hash.update, part))
+                return
+            except RuntimeError:  # it cannot be started: the system has no thread left
+                self._thread = None
+        self._hash.update(part)
 
     def digest(self) -> bytes:
         for one in self._pending:
