@@ -484,3 +484,17 @@ def test_a_server_that_does_not_answer_is_given_up(listening, monkeypatch):
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.01)
     with pytest.raises(TimeoutError):
         open_to(listening)
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_a_large_message_is_hashed_with_and_without_a_thread(monkeypatch, has_threads):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    if not has_threads:
+        monkeypatch.setattr(message_stream.ThreadPoolExecutor, "submit", refuse)
+    content = memoryview(bytes(range(256)) * 1000)
+    with message_stream.HashBeside(message_stream.THREAD_BYTES) as digest:
+        for start in range(0, len(content), 1000):
+            digest.update(content[start : start + 1000])
+        assert digest.digest() == hashlib.sha256(content).digest()
