@@ -1,6 +1,7 @@
 """Streams of messages over real TLS: requests and answers, and ends that do not keep to them."""
 
 import contextlib
+import hashlib
 import queue
 import socket
 import ssl
@@ -492,9 +493,9 @@ def test_a_large_message_is_hashed_with_and_without_a_thread(monkeypatch, has_th
         raise RuntimeError("can't start new thread")
 
     if not has_threads:
-        monkeypatch.setattr(message_stream.ThreadPoolExecutor, "submit", refuse)
+        monkeypatch.setattr(module.ThreadPoolExecutor, "submit", refuse)
     content = memoryview(bytes(range(256)) * 1000)
-    with message_stream.HashBeside(message_stream.THREAD_BYTES) as digest:
+    with module.HashBeside(module.THREAD_BYTES) as digest:
         for start in range(0, len(content), 1000):
             digest.update(content[start : start + 1000])
         assert digest.digest() == hashlib.sha256(content).digest()
