@@ -34,6 +34,10 @@ async def forward(
     ]
     try:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        for each in (one, other):
+            each.writer.transport.abort()
+        raise
     finally:
         for pump in pumps:
             pump.cancel()

@@ -62,6 +62,7 @@ class RelayProcess:
             )
         self._address = listen or bind_address(address)
         self._stop = threading.Event()
+        self.server: RelayServer | None = None  # while it runs
 
     def stop(self) -> None:
         """Make `run` return; any thread may call this."""
@@ -111,7 +112,7 @@ class RelayProcess:
             gate.close_connections(name)
 
     async def _serve(self, gate: Gate) -> None:
-        server = RelayServer(
+        server = self.server = RelayServer(
             self.folder.federation,
             self._changes,
             self.event_log,

@@ -127,9 +127,10 @@ class RelayServer:
         except (Refused, BadFrame) as problem:
             reason = problem.reason if isinstance(problem, Refused) else "malformed"
             await self._refuse(connection, name, reason, str(problem))
-        # The other end is gone (this includes errors of TLS), or the relay stops.
-        except (OSError, asyncio.CancelledError):
-            pass
+        except OSError:
+            pass  # includes errors of TLS: the other end is gone
+        except asyncio.CancelledError:  # the relay stops
+            writer.transport.abort()
         except Exception as problem:
             self._event_log.write_throttled(
                 30, ("error", type(problem)), "internal error", "error", why=repr(problem)
