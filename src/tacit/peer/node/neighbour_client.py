@@ -287,7 +287,7 @@ class NeighbourClient:
         state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
         through = state.dialer.relay_of(name)
         fields: dict[str, Any] = {"neighbour": name} | ({"relay": through} if through else {})
-        state.event_log.write_throttled(60, ("connected", name), "connected", **fields)
+        state.event_log.write_throttled(60, ("connected", name, through), "connected", **fields)
 
     def _call(self, method: str, request: Message, timeout: float = CALL_TIMEOUT) -> bytes:
         call = self._channel.current().unary_unary(f"/{SERVICE}/{method}")

@@ -71,6 +71,7 @@ class RelayDialer:
         with self._lock:
             self._closed = True
             if self._thread is not None:
+                self._thread.run(self._stop_listening())
                 self._thread.close()
                 self._thread = None
             if self._folder is not None:
@@ -79,6 +80,10 @@ class RelayDialer:
     async def _listen(self, member: str, path: Path) -> asyncio.Server:
         serve = partial(self._serve, member)
         return await asyncio.start_unix_server(serve, path, limit=BUFFER_BYTES)
+
+    async def _stop_listening(self) -> None:
+        for server in self._servers.values():
+            server.close()
 
     async def _serve(
         self, member: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
