@@ -1,6 +1,7 @@
 """Members that can only connect outward: training through relays, whatever the relays do."""
 
 import functools
+import json
 import random
 import threading
 
@@ -21,8 +22,11 @@ from relays import Harm, SpyingServer, relay_in_thread, relayed_federation
 
 from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.membership import change_address
+from tacit.peer.federation.relays import RelayFolder
 from tacit.peer.relay.server import RelayServer
-from tacit.peer.wire.message_stream import MessageStream
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.message_stream import MessageStream, open_stream
+from tacit.peer.wire.transport import SERVICE, grpc, open_channel
 
 NAMES = ["north-hospital", "south-hospital", "west-hospital"]
 DIRECT = NAMES[:1]
@@ -91,6 +95,8 @@ def test_training_through_a_relay_that_dies_and_comes_back_changes_no_bit(relaye
             one.kill()
             one.wait(LONG)
     assert torch.equal(models(relayed), expected)
+    for line in (relayed.path / "r1.jsonl").read_text().splitlines():
+        assert json.loads(line)["node"] == "r1"
     for name in NAMES[1:]:
         assert {line["relay"] for line in logged(relayed, name, "relay reached")} == {"r1", "r2"}
         assert logged(relayed, name, "relay not reached")
@@ -182,6 +188,25 @@ def test_a_member_is_not_taken_for_another_that_the_relay_connects_instead(relay
     assert any("Hostname" in text for text in why)
 
 
+def check_relay_is_refused(home):
+    """A relay cannot call nodes with its certificate, not even for the manifest."""
+    own, manifest = RelayFolder(home.path / "relays" / "r1").credentials(), home.manifest()
+    member = manifest.member(NAMES[0])
+    channel = open_channel(member.address, member.name, manifest.federation, own, home.ca())
+    for method in ("GetManifest", "AnnounceManifest", "GetStatus", "GetScores", "Agree", "Hello"):
+        with pytest.raises(grpc.RpcError) as refusal:
+            channel.unary_unary(f"/{SERVICE}/{method}")(b"", timeout=LONG)
+        assert refusal.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    channel.close()
+    address, name, federation = member.address, member.name, manifest.federation
+    stream = open_stream(address, name, federation, own, home.ca())
+    answer = stream.receive(wire.StreamAnswer)
+    assert (answer.refusal.code, "r1 is a relay" in answer.refusal.text) == (
+        "PERMISSION_DENIED", True
+    )  # fmt: skip
+    stream.close()
+
+
 def test_a_member_moves_behind_the_relay_while_it_trains(home, tmp_path):
     """The operator's log says so; neighbours follow it without a restart."""
     config = plan(FRESH, rounds=60, iterations=10, hidden=4, clients=3)
@@ -195,6 +220,7 @@ def test_a_member_moves_behind_the_relay_while_it_trains(home, tmp_path):
             "it is reached through the relay",
         )
         client.close()
+        check_relay_is_refused(moving)
         for name in (NAMES[0], NAMES[2]):
             until(
                 lambda name=name: [

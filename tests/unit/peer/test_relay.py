@@ -8,6 +8,8 @@ import shutil
 import socket
 import ssl
 import threading
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -473,6 +475,37 @@ def test_a_second_relay_is_used_if_the_first_does_not_answer(home, tmp_path):
                 pass
             assert dialer.relay_of("b") == "r2"
     dialer.close()
+
+
+def test_metrics_and_health(home, running):
+    process, _ = running
+
+    async def scene():
+        ends = await paired(home)
+        pages = [
+            await asyncio.to_thread(fetch, process, page)
+            for page in ("health", "metrics", "status")
+        ]
+        ends[0].writer.close()
+        return pages
+
+    health, metrics, status = play(scene())
+    assert json.loads(health) == {"healthy": True, "reason": "serving"}
+    assert "tacit_relay_tunnels 1\n" in metrics
+    assert "tacit_connections_pending 0\n" in metrics
+    assert json.loads(status)["name"] == "r1"
+    remove_relay(home.path, "r1")
+    process._changes.update(home.log().text)
+    assert json.loads(fetch(process, "health"))["healthy"] is False
+
+
+def fetch(process, page):
+    port = json.loads((process.folder.run / "ports.json").read_text())["metrics"]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=LONG) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as answer:  # /health answers 503 if there is a problem
+        return answer.read().decode()
 
 
 # --- what the operator does -----------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.relay.client import RelayUser
 from tacit.peer.relay.dialer import RelayDialer
+from tacit.peer.relay.loop_thread import log_errors
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 3
@@ -132,7 +133,7 @@ class NodeState:
             self.credentials.current,
             lambda: self.changes.log,
         )
-        self.dialer = RelayDialer(self.relay_user)
+        self.dialer = RelayDialer(self.relay_user, log_errors(self.event_log))
         self.witness = DigestWitness(
             self.folder.run / "evidence", self.folder.ca, self._report_equivocation
         )

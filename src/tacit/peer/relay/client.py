@@ -65,7 +65,7 @@ class RelayUser:
         except FAILURES:
             pass  # it may get the log from another member
         except BaseException:
-            await close(connection.writer)
+            connection.writer.transport.abort()
             raise
         return connection
 
@@ -94,7 +94,7 @@ class RelayUser:
                 if answer["kind"] == expected:
                     return connection, answer
             except BaseException:
-                await close(connection.writer)
+                connection.writer.transport.abort()
                 raise
             await close(connection.writer)
             is_outdated = answer.get("reason") in OUTDATED and await self._share_log(relay, answer)

@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.peer.federation.relays import Relay
 from tacit.peer.relay.client import FAILURES, RelayUser
 from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, close, forward
-from tacit.peer.relay.loop_thread import LoopThread
+from tacit.peer.relay.loop_thread import ErrorHandler, LoopThread
 
 NO_RELAY = "the federation has no relay: the operator adds one by tacit federation add-relay"
 
@@ -26,8 +26,8 @@ NO_RELAY = "the federation has no relay: the operator adds one by tacit federati
 class RelayDialer:
     """Connects to members through relays; threads may share it. It costs nothing until used."""
 
-    def __init__(self, user: RelayUser) -> None:
-        self._user, self._lock = user, threading.Lock()
+    def __init__(self, user: RelayUser, on_error: ErrorHandler | None = None) -> None:
+        self._user, self._on_error, self._lock = user, on_error, threading.Lock()
         self._thread: LoopThread | None = None
         self._folder: Path | None = None
         self._servers: dict[str, asyncio.Server] = {}
@@ -42,7 +42,7 @@ class RelayDialer:
                 self._folder = Path(tempfile.mkdtemp(prefix="tacit-"))
             path = self._folder / member
             if member not in self._servers and not self._closed:
-                self._thread = self._thread or LoopThread("relays")
+                self._thread = self._thread or LoopThread("relays", self._on_error)
                 self._servers[member] = self._thread.run(self._listen(member, path))
             return f"unix:{path}"
 
@@ -59,7 +59,7 @@ class RelayDialer:
         with self._lock:
             if self._closed:
                 return False
-            thread = self._thread = self._thread or LoopThread("relays")
+            thread = self._thread = self._thread or LoopThread("relays", self._on_error)
         try:
             thread.run(self._user.send_log(relay))
         except (*FAILURES, CancelledError):

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tacit.peer.monitoring.event_log import EventLog
+
 T = TypeVar("T")
+ErrorHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]
 
 
 class LoopThread:
-    """Runs coroutines until it is closed."""
+    """Runs coroutines until it is closed.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: Name of the thread.
+        on_error: Handles errors that no coroutine gets; see `log_errors`.
+    """
+
+    def __init__(self, name: str, on_error: ErrorHandler | None = None) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(on_error or _ignore)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -32,6 +41,20 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def log_errors(event_log: EventLog) -> ErrorHandler:
+    """Write errors to a log; asyncio would write them to standard error, but not as JSON."""
+
+    def log(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        why = f"{context.get('message')}: {context.get('exception')!r}"
+        event_log.write_throttled(30, "event loop", "internal error", "warning", why=why)
+
+    return log
+
+
+def _ignore(_: asyncio.AbstractEventLoop, __: dict[str, Any]) -> None:
+    """The attempt has failed, which its caller notices."""
 
 
 async def _cancel_others() -> None:

@@ -23,6 +23,7 @@ from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.monitoring.pages import monitoring_pages
 from tacit.peer.node.followed_log import FollowedLog
 from tacit.peer.node.live_credentials import DAY, LiveCredentials, expiry_notice
+from tacit.peer.relay.loop_thread import log_errors
 from tacit.peer.relay.server import MAX_TUNNELS, RelayServer, server_context
 from tacit.peer.wire.connection_limits import ConnectionLimits, raise_file_limit
 from tacit.peer.wire.gate import Gate, bind_address
@@ -112,6 +113,7 @@ class RelayProcess:
             gate.close_connections(name)
 
     async def _serve(self, gate: Gate) -> None:
+        asyncio.get_running_loop().set_exception_handler(log_errors(self.event_log))
         server = self.server = RelayServer(
             self.folder.federation,
             self._changes,

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from tacit.peer.federation.relays import Relay
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.relay.client import FAILURES, RelayUser
-from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, close, forward
+from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, forward
 from tacit.peer.relay.frames import BadFrame, read_frame, write_frame
-from tacit.peer.relay.loop_thread import LoopThread
+from tacit.peer.relay.loop_thread import LoopThread, log_errors
 from tacit.peer.relay.server import PING_SECONDS
 
 CONNECTIONS = 3  # that wait at each relay
@@ -43,7 +43,7 @@ class RelayWaiter:
     @contextmanager
     def run(self) -> Iterator[None]:
         """Wait at relays while the block runs."""
-        thread = LoopThread("waiting at relays")
+        thread = LoopThread("waiting at relays", log_errors(self._event_log))
         thread.start(self._follow())
         try:
             yield
@@ -91,7 +91,7 @@ class RelayWaiter:
                 *await asyncio.open_connection("127.0.0.1", self._port, limit=BUFFER_BYTES)
             )
         except BaseException:
-            await close(connection.writer)
+            connection.writer.transport.abort()
             raise
         task = asyncio.create_task(self._serve(connection, gate))
         self._tunnels.add(task)
