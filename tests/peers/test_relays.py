@@ -22,6 +22,8 @@ from relays import Harm, SpyingServer, relay_in_thread, relayed_federation
 
 from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.membership import change_address
+from tacit.peer.federation.operator import create
+from tacit.peer.federation.relay_changes import add_relay
 from tacit.peer.federation.relays import RelayFolder
 from tacit.peer.relay.server import RelayServer
 from tacit.peer.wire import wire_pb2 as wire
@@ -229,3 +231,20 @@ def test_a_member_moves_behind_the_relay_while_it_trains(home, tmp_path):
                 f"{name} is connected through the relay",
             )
         assert not running.failed()
+
+
+@pytest.mark.slow
+def test_members_behind_a_relay_go_on_without_one_that_is_gone(tmp_path):
+    names = ["n0", "n1", "n2", "n3", "n4"]
+    config = plan({"name": "dsgt", "lr": 0.05}, rounds=20, iterations=10, hidden=4)
+    nodes = dict.fromkeys(names, "outgoing")
+    home = create(tmp_path / "f", "clinics", nodes, config, min_neighbours=1, patience="15s")
+    add_relay(home.path, "r1", f"127.0.0.1:{free_ports(1)[0]}")
+    with relay_in_thread(home), ForkedFederation(home) as running:
+        until_step(home, 5, names)
+        gone = running.nodes.pop("n3").process
+        gone.kill()
+        gone.wait(LONG)
+        ended(running)
+    for name in running.nodes:
+        assert [line["suspended"] for line in logged(home, name, "members agreed")] == [["n3"]]

@@ -7,6 +7,7 @@ import random
 import shutil
 import socket
 import ssl
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -461,6 +462,17 @@ def test_the_sockets_of_a_dialer_are_for_one_user_and_go_away(home):
     assert folder.stat().st_mode & 0o777 == 0o700
     dialer.close()
     assert not folder.exists()
+
+
+def test_a_folder_with_a_long_name_is_refused(home, tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    dialer = RelayDialer(user(home, "a"))
+    with pytest.raises(Misuse, match="TMPDIR"):
+        dialer.address("b")
+    dialer.close()
+    assert not list(long.iterdir())
 
 
 def test_a_second_relay_is_used_if_the_first_does_not_answer(home, tmp_path):

@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
 
+from tacit.core.errors import Misuse
 from tacit.peer.federation.relays import Relay
 from tacit.peer.relay.client import FAILURES, RelayUser
 from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, close, forward
@@ -30,7 +31,8 @@ class RelayDialer:
         self._user, self._on_error, self._lock = user, on_error, threading.Lock()
         self._thread: LoopThread | None = None
         self._folder: Path | None = None
-        self._servers: dict[str, asyncio.Server] = {}
+        self._paths: dict[str, Path] = {}  # of the sockets, by member
+        self._servers: list[asyncio.Server] = []
         self._relays: dict[str, str] = {}  # the relay that each member was last reached through
         self._problems: dict[str, str] = {}
         self._closed = False
@@ -38,13 +40,24 @@ class RelayDialer:
     def address(self, member: str) -> str:
         """An address, unix:PATH, that leads to a member."""
         with self._lock:
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="tacit-"))
-            path = self._folder / member
-            if member not in self._servers and not self._closed:
-                self._thread = self._thread or LoopThread("relays", self._on_error)
-                self._servers[member] = self._thread.run(self._listen(member, path))
-            return f"unix:{path}"
+            if member not in self._paths:
+                self._paths[member] = self._make_socket(member)
+            return f"unix:{self._paths[member]}"
+
+    def _make_socket(self, member: str) -> Path:
+        """Listen on a new socket. Its path is short, because systems allow about 100 characters."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="tacit-"))
+        path = self._folder / f"{len(self._paths)}"
+        if not self._closed:
+            self._thread = self._thread or LoopThread("relays", self._on_error)
+            try:
+                server = self._thread.run(self._listen(member, path))
+            except OSError as problem:
+                remedy = "Set TMPDIR to a folder of this machine with a short name."
+                raise Misuse(f"Cannot make the socket {path}: {problem}.", remedy) from None
+            self._servers.append(server)
+        return path
 
     def relay_of(self, member: str) -> str:
         """The relay through which a member was reached last; "" if it was not."""
@@ -82,7 +95,7 @@ class RelayDialer:
         return await asyncio.start_unix_server(serve, path, limit=BUFFER_BYTES)
 
     async def _stop_listening(self) -> None:
-        for server in self._servers.values():
+        for server in self._servers:
             server.close()
 
     async def _serve(

@@ -109,15 +109,17 @@ class RelayServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection, name = Connection(reader, writer), "unknown"
         try:
-            name, is_revoked = self._identify(writer)
+            name, fingerprint = self._identify(writer)
             request = await read_frame(reader, REQUEST_SECONDS)
             peer = f"127.0.0.1:{writer.get_extra_info('peername')[1]}"
             if request["kind"] == "log":
                 # Whoever has a certificate may bring what the operator signed.
                 self._admit(peer, OTHERS)
                 return await self._receive_log(connection, request)
-            self._check_caller(name, is_revoked)
+            self._check_caller(name, fingerprint)
             self._admit(peer, name)
+            # A revocation just before would not have closed this connection.
+            self._check_caller(name, fingerprint)
             if request["kind"] == "wait" and name != OPERATOR:
                 await self._wait(connection, name)
             elif request["kind"] == "connect":
@@ -138,18 +140,18 @@ class RelayServer:
         finally:
             await close(writer)
 
-    def _identify(self, writer: asyncio.StreamWriter) -> tuple[str, bool]:
-        """The owner of the certificate that TLS has verified, and whether it is revoked."""
+    def _identify(self, writer: asyncio.StreamWriter) -> tuple[str, str]:
+        """The owner of the certificate that TLS has verified, and its fingerprint."""
         der = writer.get_extra_info("ssl_object").getpeercert(True)
         info = certificate_info(ssl.DER_cert_to_PEM_cert(der).encode())
         name = certified_name(info, self._federation)
         if name is None:
             raise Refused("another federation", f"it is not of federation {self._federation}")
-        return name, not self._changes.log.accepts(name, info.fingerprint)
+        return name, info.fingerprint
 
-    def _check_caller(self, name: str, is_revoked: bool) -> None:
+    def _check_caller(self, name: str, fingerprint: str) -> None:
         log = self._changes.log
-        if is_revoked:
+        if not log.accepts(name, fingerprint):
             entry = log.revoked_in(name)
             raise Refused("revoked", f"entry {entry} of the operator's log revokes its certificate")
         if name != OPERATOR and name not in log.members:
