@@ -45,7 +45,8 @@ def add_relay(
     print(
         f"Next: copy {made.path} to the relay's machine over a secure channel (it holds a private\n"
         "key), and start the relay there:\n"
-        "  tacit relay RELAY-FOLDER"
+        "  tacit relay RELAY-FOLDER\n"
+        "Running nodes are told. Send bundles that are not installed yet again."
     )
 
 

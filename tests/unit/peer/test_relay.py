@@ -539,7 +539,7 @@ def test_the_log_names_relays_and_their_folders_hold_no_manifest(home):
     remove_relay(home.path, "r1")
     assert home.log().relays == {"r1": ""}
     assert home.log().trusted_certificates("r1") == []
-    assert home.log().entries[-2].describe() == "relay r1 removed"
+    assert home.log().entries[-1].describe() == "relay r1 removed"
 
 
 @pytest.mark.parametrize(

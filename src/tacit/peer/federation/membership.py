@@ -14,7 +14,7 @@ from tacit.peer.federation.manifest import with_addresses
 from tacit.peer.federation.member_bundle import write_bundle
 from tacit.peer.federation.member_request import MemberRequest, certify
 from tacit.peer.federation.operator import existing_federation, manifest_without
-from tacit.peer.federation.relay_changes import check_relay_address
+from tacit.peer.federation.relay_changes import check_relay_address, record_relay
 from tacit.peer.federation.roster import check_address
 
 
@@ -105,7 +105,7 @@ def change_address(path: Path, name: str, address: str) -> FederationFolder:
         manifest = folder.manifest()
         if folder.log().relays.get(name):
             check_relay_address(folder, name, address)
-            folder.record(("relay", {"name": name, "address": address}))
+            record_relay(folder, name, address)
             return folder
         if manifest.member(name).address == address:
             raise Misuse(f"{name} has this address already.", "Nothing is left to do.")

@@ -11,6 +11,7 @@ from tacit.core.storage import file_lock, write_json
 from tacit.peer.federation import signing
 from tacit.peer.federation.certificates import OPERATOR, Credentials
 from tacit.peer.federation.folders import FederationFolder
+from tacit.peer.federation.member_bundle import bundle_path, write_bundle
 from tacit.peer.federation.operator import existing_federation, write_credentials
 from tacit.peer.federation.relays import NAMES, RelayFolder
 from tacit.peer.federation.roster import check_host_and_port, check_name
@@ -58,7 +59,7 @@ def add_relay(
         if operator.exists():
             (part / "operator.pem").write_bytes(operator.read_bytes())
         os.rename(part, place)
-        folder.record(("relay", {"name": name, "address": address}))
+        record_relay(folder, name, address)
     return RelayFolder(place)
 
 
@@ -70,8 +71,19 @@ def remove_relay(path: Path, name: str) -> None:
         if not folder.log().relays.get(name):
             problem = f"There is no relay {name}."
             raise Misuse(problem, "See the relays: tacit federation show FOLDER.")
-        removal = ("relay", {"name": name, "address": ""})
-        folder.record(removal, ("revocation", {"name": name, "reason": "relay removed"}))
+        folder.record(("revocation", {"name": name, "reason": "relay removed"}))
+        record_relay(folder, name, "")
+
+
+def record_relay(folder: FederationFolder, name: str, address: str) -> None:
+    """Add the address of a relay to the log, and to bundles that members may not have got yet.
+
+    A member whose neighbours are all behind relays could not get the log from them.
+    """
+    folder.record(("relay", {"name": name, "address": address}))
+    for member in folder.manifest().names:
+        if bundle_path(folder, member).exists():
+            write_bundle(folder, member)
 
 
 def check_relay_address(folder: FederationFolder, name: str, address: str) -> None:
