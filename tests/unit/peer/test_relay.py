@@ -430,7 +430,7 @@ def test_waiter_and_dialer_find_each_other_and_a_relay_that_comes_back(home, tmp
     dialer = RelayDialer(user(home, "a"))
     data = random.Random(2).randbytes(300_000)
     with echoing() as port:
-        waiter = RelayWaiter(user(home, "b"), lambda: True, port, EventLog(text, "b"))
+        waiter = RelayWaiter(user(home, "b"), lambda: True, EventLog(text, "b"), port)
         with waiter.run():
             address = dialer.address("b")
             assert ask(address, b"x") == b""
@@ -481,7 +481,7 @@ def test_a_second_relay_is_used_if_the_first_does_not_answer(home, tmp_path):
     second = add_relay(home.path, "r2", f"127.0.0.1:{port}")
     dialer = RelayDialer(user(home, "a"))
     with echoing() as echo, run_relay(second):
-        waiter = RelayWaiter(user(home, "b"), lambda: True, echo, EventLog(io.StringIO(), "b"))
+        waiter = RelayWaiter(user(home, "b"), lambda: True, EventLog(io.StringIO(), "b"), echo)
         with waiter.run():
             while ask(dialer.address("b"), b"x") != b"x":
                 pass

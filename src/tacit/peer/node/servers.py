@@ -57,21 +57,22 @@ def run_servers(
         own_address = LOOPBACK if own_address == OUTGOING else own_address
         address = address or bind_address(own_address)
         with (
-            serve_peers(state, address) as gate_port,
+            # Last to end, so that the last answers still get through relays.
+            use_relays(state) as waiter,
+            serve_peers(state, address) as waiter.port,
             log_health(state),
             follow_changes(state),
-            wait_at_relays(state, gate_port),
         ):
             yield {"listen": address, "metrics": port}
 
 
 @contextmanager
-def wait_at_relays(state: NodeState, port: int) -> Iterator[None]:
-    """Let others reach this node through relays, if it is behind a firewall."""
-    waiter = RelayWaiter(state.relay_user, lambda: state.is_outgoing, port, state.event_log)
+def use_relays(state: NodeState) -> Iterator[RelayWaiter]:
+    """Let others reach this node through relays, if it is behind a firewall, and it them."""
+    waiter = RelayWaiter(state.relay_user, lambda: state.is_outgoing, state.event_log)
     try:
         with waiter.run():
-            yield
+            yield waiter
     finally:
         state.dialer.close()
 

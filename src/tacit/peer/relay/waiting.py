@@ -28,15 +28,19 @@ class RelayWaiter:
     Args:
         user: The member.
         is_outgoing: Whether others reach this member through relays, now.
-        port: The port of the node's gate on the loopback interface.
         event_log: The node's log.
+        port: The port of the node's gate on the loopback interface; 0 if it is not open yet.
     """
 
     def __init__(
-        self, user: RelayUser, is_outgoing: Callable[[], bool], port: int, event_log: EventLog
+        self,
+        user: RelayUser,
+        is_outgoing: Callable[[], bool],
+        event_log: EventLog,
+        port: int = 0,
     ) -> None:
-        self._user, self._is_outgoing, self._port = user, is_outgoing, port
-        self._event_log = event_log
+        self._user, self._is_outgoing, self._event_log = user, is_outgoing, event_log
+        self.port = port
         self._tunnels: set[asyncio.Task[None]] = set()
         self._reached: dict[str, bool] = {}
 
@@ -54,7 +58,7 @@ class RelayWaiter:
         """Wait at the relays that the operator's log names now."""
         tasks: dict[Relay, list[asyncio.Task[None]]] = {}
         while True:
-            wanted = self._user.relays() if self._is_outgoing() else []
+            wanted = self._user.relays() if self.port and self._is_outgoing() else []
             for relay in tasks.keys() - set(wanted):
                 for task in tasks.pop(relay):
                     task.cancel()
@@ -62,7 +66,7 @@ class RelayWaiter:
                 if relay not in tasks:
                     keep = [asyncio.create_task(self._keep(relay)) for _ in range(CONNECTIONS)]
                     tasks[relay] = keep
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS if self.port else MIN_PAUSE)
 
     async def _keep(self, relay: Relay) -> None:
         """Keep one connection waiting at a relay, and open the next when it is used."""
@@ -88,7 +92,7 @@ class RelayWaiter:
             if kind != "connected":
                 raise BadFrame(f"relay {relay.name} sent {kind!r:.40}")
             gate = Connection(
-                *await asyncio.open_connection("127.0.0.1", self._port, limit=BUFFER_BYTES)
+                *await asyncio.open_connection("127.0.0.1", self.port, limit=BUFFER_BYTES)
             )
         except BaseException:
             connection.writer.transport.abort()
