@@ -31,7 +31,7 @@ def home(tmp_path):
 @pytest.fixture
 def exit_code(home, monkeypatch):
     """Run a node in this process; returns its exit code."""
-    monkeypatch.setattr(command, "_stop_on_signals", lambda stop: None)
+    monkeypatch.setattr(command, "stop_on_signals", lambda stop: None)
     umask = os.umask(0o022)
 
     def run(*options):

@@ -63,10 +63,11 @@ def test_the_image_drops_privileges():
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
-def test_the_unit_is_valid(tmp_path):
-    text = (DEPLOY / "tacit-node@.service").read_text("utf-8")
+@pytest.mark.parametrize("kind", ["node", "relay"])
+def test_the_unit_is_valid(tmp_path, kind):
+    text = (DEPLOY / f"tacit-{kind}@.service").read_text("utf-8")
     # The program must exist.
-    unit = tmp_path / "tacit-node@a.service"
+    unit = tmp_path / f"tacit-{kind}@a.service"
     unit.write_text(text.replace("/opt/tacit/bin/tacit", "/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False

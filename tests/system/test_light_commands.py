@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tacit.config.loading import make_config
-from tacit.peer.federation import operator
+from tacit.peer.federation import membership, operator, relay_changes
 
 HEAVY = ("torch", "numpy", "scipy", "networkx", "sklearn", "matplotlib")
 RUN = f"""
@@ -27,6 +27,8 @@ def folder(tmp_path_factory):
     # Nothing listens on these ports.
     nodes = {"a": "127.0.0.1:1", "b": "127.0.0.1:2", "c": "127.0.0.1:3"}
     operator.create(folder, "clinic", nodes, config)
+    relay_changes.add_relay(folder, "hub", "127.0.0.1:4")
+    membership.change_address(folder, "c", "outgoing")
     return folder
 
 
@@ -34,6 +36,7 @@ def run(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-c", RUN, *map(str, arguments)],
         env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -53,6 +56,8 @@ def loaded(outcome):
         ("federation show FOLDER", "lppa on mnist-mini"),
         ("federation show FOLDER/nodes/a --json", '"receives_from"'),
         ("federation status FOLDER --timeout 1", "not reached"),
+        ("relay --help", "cannot read"),
+        ("relay FOLDER/relays/hub --listen 127.0.0.1:0 --stop-at-eof", ""),
     ],
 )
 def test_nothing_that_computes_is_loaded(folder, arguments, expected):

@@ -258,6 +258,7 @@ COMMANDS: Commands = Registry(
         "algorithms": algorithms,
         "bench": "tacit.cli.bench:bench",
         "node": "tacit.cli.node:node",
+        "relay": "tacit.cli.relay:relay",
         "data": "tacit.cli.data:app",
         "federation": "tacit.cli.federation_changes:app",
         "member": "tacit.cli.member:app",

@@ -42,7 +42,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 def create(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     nodes: Annotated[
-        str, typer.Option(help="Nodes whose keys are made here: a=host:port,b=host:port,…")
+        str,
+        typer.Option(
+            help="Nodes whose keys are made here: a=host:port,b=host:port,… (or a=outgoing: it has "
+            "no open port, and others reach it through a relay)"
+        ),
     ] = "",
     requests: Requests = None,
     name: Annotated[str | None, typer.Option(help="Name (default: that of the folder).")] = None,
@@ -62,6 +66,7 @@ def create(
     With --nodes instead, the keys of all nodes are made here: for trials.
     """
     from tacit.cli.federation_changes import print_requests, print_signed, read_requests
+    from tacit.cli.federation_relays import print_relay_hint
     from tacit.cli.federation_tables import print_summary
     from tacit.config.loading import load_config, make_config
     from tacit.peer.federation import operator
@@ -84,7 +89,7 @@ def create(
         make_config({}, settings) if config is None else load_config(config, settings),
         requests=asked,
         days=days,
-        authority=_authority(ca, ca_key),
+        authority=authority_from(ca, ca_key),
         ca_certificate=None if ca is None else _read_pem(ca),
         patience=patience,
         min_neighbours=min_neighbours,
@@ -99,6 +104,7 @@ def create(
     if asked:
         print_requests(asked)
         print_signed(created, [request.name for request in asked])
+    print_relay_hint(created)
     if nodes:
         print(
             "The private keys of the nodes were made on this machine: good for trials. For real\n"
@@ -129,6 +135,7 @@ def add(
     """
     from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_nodes import announce_manifest
+    from tacit.cli.federation_relays import print_relay_hint
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
     from tacit.peer.federation.folders import FederationFolder
@@ -144,13 +151,14 @@ def add(
         raise Misuse(f"{node!r} names {len(nodes)} nodes.", "Add one node at a time.")
     [(name, address)] = nodes.items()
     federation = FederationFolder(folder)
-    before, authority = federation.manifest(), _authority(folder / "ca" / "ca.pem", ca_key)
+    before, authority = federation.manifest(), authority_from(folder / "ca" / "ca.pem", ca_key)
     new_edges = None if edges is None else split_list(edges)
     after = operator.add(
         folder, name, address, edges=new_edges, days=days, authority=authority, request=asked
     )
     print_change(before, after)
     announce_manifest(federation, before, later)
+    print_relay_hint(federation)
     if asked is not None:
         print_requests([asked])
         return print_signed(federation, [name])
@@ -239,7 +247,10 @@ def renew(
     from tacit.peer.federation.member_bundle import write_bundle
     from tacit.peer.federation.membership import sign_renewal
 
-    authority, federation = _authority(folder / "ca" / "ca.pem", ca_key), FederationFolder(folder)
+    authority, federation = (
+        authority_from(folder / "ca" / "ca.pem", ca_key),
+        FederationFolder(folder),
+    )
     if requests and nodes:
         raise Misuse("Both nodes and requests are given.", "Renew them one after the other.")
     if requests:
@@ -375,7 +386,8 @@ def _parse_nodes(text: str) -> dict[str, str]:
     for item in split_list(text):
         name, equals, address = (part.strip() for part in item.partition("="))
         if not equals:
-            raise Misuse(f"{item!r} is not name=host:port.", "Write e.g. a=192.0.2.7:7400.")
+            remedy = "Write e.g. a=192.0.2.7:7400, or a=outgoing for a node without a port."
+            raise Misuse(f"{item!r} is not name=host:port.", remedy)
         if name in nodes:
             raise Misuse(f"Two nodes have the name {name}.", "Give each node its own name.")
         nodes[name] = address
@@ -386,7 +398,7 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _authority(certificate: Path | None, key: Path | None) -> Credentials | None:
+def authority_from(certificate: Path | None, key: Path | None) -> Credentials | None:
     from tacit.core.storage import read_private
     from tacit.peer.federation.certificates import Credentials
 

@@ -1,6 +1,7 @@
 """`tacit federation revoke, address, log`, and what is printed about requests of members.
 
-The registry of commands finds `tacit federation` here, so that it has these commands too.
+The registry of commands finds `tacit federation` here, so that it has these commands, and those
+for relays, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli import federation_relays  # noqa: F401
 from tacit.cli.federation import AnyFolder, AsJson, Edges, Folder, Later, app, split_list
 
 if TYPE_CHECKING:
@@ -57,10 +59,10 @@ def revoke(
 def address(
     folder: Folder,
     name: Name,
-    new: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Its new address.")],
+    new: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Its new address, or outgoing.")],
     later: Later = False,
 ) -> None:
-    """Change the address of a member. Training continues where it is."""
+    """Change the address of a member or relay. Training continues where it is."""
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation.folders import FederationFolder
     from tacit.peer.federation.membership import change_address

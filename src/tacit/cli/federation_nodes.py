@@ -48,9 +48,16 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
             f"  tacit federation announce {federation.path}"
         )
         return
-    client = FederationClient(before, federation.operator_credentials(), federation.ca())
+    log = federation.log()
+    client = FederationClient(
+        before, federation.operator_credentials(), federation.ca(), relay_log=log
+    )
+    # Relays first: they may close connections that the new log revokes.
+    relays = client.announce_to_relays() if any(log.relays.values()) else {}
     problems = client.announce(*federation.signed_update())
     client.close()
+    if missed := [name for name, received in relays.items() if not received]:
+        print(f"Not reached: the relay {', '.join(missed)}. Nodes will send it the changes.")
     if notified := [name for name, problem in problems.items() if not problem]:
         print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")
     else:

@@ -17,7 +17,7 @@ from tacit.config.named_code import named_code
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.manifest import OWN_DATA, Manifest
-from tacit.peer.federation.roster import Member
+from tacit.peer.federation.roster import OUTGOING, Member
 
 if TYPE_CHECKING:
     from tacit.peer.federation.federation_client import NodeReport
@@ -36,13 +36,14 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     """The manifest in an operator's or a node's folder, and a description for JSON."""
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
-        manifest, own = node.manifest(), {"node": node.name}
+        manifest, own, log = node.manifest(), {"node": node.name}, node.log()
         certificates = {node.name: folder / "node.pem"}
         shared = {"authority": folder / "ca.pem", "operator": folder / "operator.pem"}
     else:
         federation = FederationFolder(folder)
-        manifest, own = federation.manifest(), {}
-        certificates = {name: federation.certificate_path(name) for name in manifest.names}
+        manifest, own, log = federation.manifest(), {}, federation.log()
+        names = (*manifest.names, *log.relays)
+        certificates = {name: federation.certificate_path(name) for name in names}
         operator = federation.certificate_path(OPERATOR)
         shared = {"authority": folder / "ca" / "ca.pem", "operator": operator}
     description = {
@@ -61,6 +62,17 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
             _describe_member(manifest, member, certificates.get(member.name))
             for member in manifest.members
         ],
+        "relays": [
+            {
+                "name": name,
+                "address": address,
+                "certificate": _describe_certificate(place)
+                if (place := certificates.get(name))
+                else None,
+            }
+            for name, address in log.relays.items()
+            if address
+        ],
         **{name: _describe_certificate(path) for name, path in shared.items()},
         "sections": manifest.sections,
     }
@@ -73,6 +85,7 @@ def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> d
     return {
         "name": member.name,
         "address": member.address,
+        "reach": "outgoing" if member.address == OUTGOING else "direct",
         "number": member.number,
         "since": member.since,
         "sends_to": [other.name for other in manifest.out_neighbours(member.name)],
@@ -120,9 +133,16 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         known = description.get("node", member["name"]) == member["name"]
         validity = _format_validity(member["certificate"]) if known else ("", "")
         table.add_row(member["name"], member["address"], " ".join(member["sends_to"]), *validity)
+    for relay in description["relays"]:
+        validity = ("", "") if "node" in description else _format_validity(relay["certificate"])
+        table.add_row(f"relay {relay['name']}", relay["address"], "", *validity, style="dim")
     for name in ("operator", "authority"):
         table.add_row(name, "", "", *_format_validity(description[name]), style="dim")
     console.print(table)
+    if outgoing := [one["name"] for one in description["members"] if one["reach"] == "outgoing"]:
+        relays = ", ".join(relay["name"] for relay in description["relays"])
+        through = f"through {relays}" if relays else "by no one: there is no relay"
+        console.print(f"{', '.join(outgoing)}: reached {through}", highlight=False)
     console.print(description["graph"], highlight=False)
     rules = f"{description['patience']}, min_neighbours = {description['min_neighbours']}"
     console.print(f"patience = {rules}", highlight=False)
@@ -202,6 +222,8 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
         if report.status is not None:
             table.add_row(name, *_cells(report.status, furthest))
             remarks += [f"{name} {remark}" for remark in _remarks(report.status, newest)]
+            if report.relay:
+                remarks.append(f"{name} is reached through the relay {report.relay}")
         elif name in ended:
             table.add_row(name, Text("ended", style="bold green"))
         elif name in suspended:

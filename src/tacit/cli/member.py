@@ -18,12 +18,21 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The member's fol
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
     name: Annotated[str, typer.Option(help="Name of the member.")],
-    address: Annotated[str, typer.Option(help="host:port where neighbours reach its node.")],
+    address: Annotated[
+        str | None, typer.Option(help="host:port where neighbours reach its node.")
+    ] = None,
+    outgoing: Annotated[
+        bool, typer.Option("--outgoing", help="It has no open port: others use a relay.")
+    ] = False,
 ) -> None:
     """Make the private keys of a member, and a request for the operator."""
     from tacit.peer.federation.member_request import init_member
+    from tacit.peer.federation.roster import OUTGOING
 
-    _print_request(init_member(folder, name, address))
+    if (address is None) != outgoing:
+        problem = "Both --address and --outgoing are given." if outgoing else "No address is given."
+        raise Misuse(problem, "Give --address HOST:PORT, or --outgoing for a node without a port.")
+    _print_request(init_member(folder, name, address or OUTGOING))
 
 
 @app.command()

@@ -73,9 +73,9 @@ def node(
         kept = None if transcript is None else parse_size(transcript)
         options = NodeOptions(data, listen, metrics_port, save_every, share_scores, allowed, kept)
         peer = Node(place, options, event_log)
-        _stop_on_signals(peer.stop)
+        stop_on_signals(peer.stop)
         if stop_at_eof:
-            _stop_at_end_of_input(peer.stop)
+            stop_at_end_of_input(peer.stop)
         peer.run()
     except RemovedFromRoster as notice:
         event_log.write("removed", why=str(notice))
@@ -85,7 +85,7 @@ def node(
         raise typer.Exit(getattr(problem, "exit_code", 1)) from None
 
 
-def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
+def stop_at_end_of_input(stop: Callable[[], None]) -> None:
     """Call `stop` when standard input ends: the process that started this one has died.
 
     The system closes the other end of the pipe even if that process was killed.
@@ -102,7 +102,7 @@ def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def _stop_on_signals(stop: Callable[[], None]) -> None:
+def stop_on_signals(stop: Callable[[], None]) -> None:
     """On SIGTERM or Ctrl-C call `stop`; on the second one end the process at once.
 
     A signal handler would interrupt the main thread while it may hold locks, so a separate thread

@@ -83,8 +83,10 @@ class FederationWatch:
     def _connect(self, manifest: Manifest) -> FederationClient:
         folder = self._folder
         if isinstance(folder, NodeFolder):
-            return FederationClient(manifest, folder.credentials(), folder.ca())
-        return FederationClient(manifest, folder.operator_credentials(), folder.ca())
+            own = folder.credentials()
+        else:
+            own = folder.operator_credentials()
+        return FederationClient(manifest, own, folder.ca(), relay_log=folder.log())
 
     def _follow_roster(self) -> None:
         """Query the nodes of the newest roster in the folder."""

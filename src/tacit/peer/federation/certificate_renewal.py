@@ -24,7 +24,7 @@ def install_certificate(path: Path, name: str, certificate: bytes) -> Certificat
     """Install the certificate (PEM) of a node or the operator, after checking it."""
     folder = FederationFolder(path)
     manifest = folder.manifest()
-    _check_names(manifest, [name])
+    _check_names(folder, manifest, [name])
     with file_lock(path):
         key = read_private(folder.certificate_path(name).with_suffix(".key"))
         check_certificate(Credentials(certificate, key), folder.ca(), name, manifest.federation)
@@ -40,14 +40,14 @@ def renew(
     *,
     authority: Credentials | None = None,
 ) -> list[CertificateInfo]:
-    """Issue new certificates for the same keys, by default for all members and the operator.
+    """Issue new certificates for the same keys, by default for members, relays and operator.
 
     `authority` is needed if the authority is external.
     """
     folder = FederationFolder(path)
     manifest = folder.manifest()
-    names = [OPERATOR, *manifest.names] if names is None else [*names]
-    _check_names(manifest, names)
+    names = _known_names(folder, manifest) if names is None else [*names]
+    _check_names(folder, manifest, names)
     signer = folder.authority(authority)
     if signer is None:
         raise Misuse(
@@ -74,15 +74,20 @@ def renew(
 
 
 def _write(folder: FederationFolder, name: str, certificate: bytes) -> None:
-    """Replace a certificate. Every node has a copy of the operator's."""
+    """Replace a certificate. Nodes and relays have a copy of the operator's."""
     write_bytes(folder.certificate_path(name), certificate, durable=True)
     if name == OPERATOR:
-        for node in folder.nodes():
-            write_bytes(node.path / "operator.pem", certificate, durable=True)
+        for path in [*(node.path for node in folder.nodes()), *folder.relay_paths()]:
+            write_bytes(path / "operator.pem", certificate, durable=True)
 
 
-def _check_names(manifest: Manifest, names: Iterable[str]) -> None:
-    known = [OPERATOR, *manifest.names]
+def _known_names(folder: FederationFolder, manifest: Manifest) -> list[str]:
+    relays = [name for name, address in folder.log().relays.items() if address]
+    return [OPERATOR, *manifest.names, *relays]
+
+
+def _check_names(folder: FederationFolder, manifest: Manifest, names: Iterable[str]) -> None:
+    known = _known_names(folder, manifest)
     for name in names:
         if name not in known:
             raise unknown_name(f"{name!r} is not in this federation.", name, known)

@@ -41,6 +41,7 @@ CHANGES: Mapping[str, Mapping[str, type]] = {
     "certificate": {"name": str, "certificate": str},
     "revocation": {"name": str, "reason": str},
     "address": {"name": str, "address": str},
+    "relay": {"name": str, "address": str},  # without address: removed
 }
 REMEDY = "Get the log as it was signed from the operator."
 
@@ -94,6 +95,9 @@ class Entry:
         if self.kind == "revocation":
             reason = f": {change['reason']}" if change["reason"] else ""
             return f"all earlier certificates of {change['name']} revoked{reason}"
+        if self.kind == "relay":
+            name, address = change["name"], change["address"]
+            return f"relay {name}: {address}" if address else f"relay {name} removed"
         return f"address of {change['name']}: {change['address']}"
 
 
@@ -160,6 +164,18 @@ class ChangeLog:
         """Addresses that have changed since a manifest, by name."""
         since = self.roster_entry(manifest) or 0
         changes = (entry.change for entry in self._of("address") if entry.number > since)
+        return {change["name"]: change["address"] for change in changes}
+
+    @cached_property
+    def members(self) -> tuple[str, ...]:
+        """The names in the newest roster."""
+        rosters = list(self._of("roster"))
+        return tuple(rosters[-1].change["members"]) if rosters else ()
+
+    @cached_property
+    def relays(self) -> dict[str, str]:
+        """Names and addresses of the relays; the addresses of removed ones are empty."""
+        changes = (entry.change for entry in self._of("relay"))
         return {change["name"]: change["address"] for change in changes}
 
     def revoked_in(self, name: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -12,9 +12,13 @@ from google.protobuf.message import DecodeError, Message
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.change_log import ChangeLog
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.roster import Member
+from tacit.peer.federation.relays import known_relays
+from tacit.peer.federation.roster import OUTGOING, Member
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.transport import SERVICE, open_channel
+
+if TYPE_CHECKING:
+    from tacit.peer.relay.dialer import RelayDialer
 
 MAX_CHARACTERS = 300  # of a text from a node
 MAX_NAMES = 100  # of a list from a node
@@ -35,9 +39,10 @@ class NodeReport:
     member: Member
     status: wire.Status | None
     problem: str = ""
+    relay: str = ""  # through which it was reached
 
     def as_dict(self) -> dict[str, Any]:
-        report = {"name": self.member.name, "address": self.member.address}
+        report = {"name": self.member.name, "address": self.member.address, "relay": self.relay}
         if self.status is None:
             return report | {"reached": False, "problem": self.problem}
         # Last, so that no node passes for another.
@@ -46,7 +51,12 @@ class NodeReport:
 
 class FederationClient:
     def __init__(
-        self, manifest: Manifest, own: Credentials, ca: bytes, log: ChangeLog | None = None
+        self,
+        manifest: Manifest,
+        own: Credentials,
+        ca: bytes,
+        log: ChangeLog | None = None,
+        relay_log: ChangeLog | None = None,
     ) -> None:
         """Open a channel to each member.
 
@@ -55,11 +65,15 @@ class FederationClient:
             own: Credentials of the operator or of a node.
             ca: Certificate of the authority, as PEM.
             log: The operator's log. With it, nodes with a revoked certificate are not called.
+            relay_log: A log that only names relays, if `log` is not given.
         """
         log = log or ChangeLog()
+        self._relay_log = relay_log or log
+        self._user = (manifest.federation, ca, lambda: own, lambda: self._relay_log)
+        self._dialer: RelayDialer | None = None
         self._members = manifest.members
         self._channels = [
-            open_channel(member.address, member.name, manifest.federation, own, roots)
+            open_channel(self._reach(member), member.name, manifest.federation, own, roots)
             if (roots := log.trusted_roots(member.name, ca))
             else None
             for member in manifest.members
@@ -68,7 +82,10 @@ class FederationClient:
     def status(self, seconds: float = 3.0) -> list[NodeReport]:
         """Query all nodes in parallel, with this timeout."""
         answers = self._call_all("GetStatus", b"", seconds)
-        return [_report(member, raw) for member, raw in zip(self._members, answers, strict=True)]
+        return [
+            _report(member, raw, self._relay_of(member))
+            for member, raw in zip(self._members, answers, strict=True)
+        ]
 
     def scores(self, seconds: float = 3.0) -> dict[str, list[Score]]:
         """Past scores of the nodes that tell them, by name; at most MAX_SCORES of each."""
@@ -94,6 +111,31 @@ class FederationClient:
         for each in self._channels:
             if each is not None:
                 each.close()
+        if self._dialer is not None:
+            self._dialer.close()
+
+    def announce_to_relays(self) -> dict[str, bool]:
+        """Send the log to all relays; return which of them have got it."""
+        dialer = self._relay_dialer()
+        relays = known_relays(self._relay_log, self._user[1])
+        return {relay.name: dialer.send_log(relay) for relay in relays}
+
+    def _reach(self, member: Member) -> str:
+        """The address to connect to."""
+        if member.address != OUTGOING:
+            return member.address
+        return self._relay_dialer().address(member.name)
+
+    def _relay_of(self, member: Member) -> str:
+        return "" if self._dialer is None else self._dialer.relay_of(member.name)
+
+    def _relay_dialer(self) -> RelayDialer:
+        # Imported here because few federations need it, and asyncio takes a while.
+        from tacit.peer.relay.client import RelayUser
+        from tacit.peer.relay.dialer import RelayDialer
+
+        self._dialer = self._dialer or RelayDialer(RelayUser(*self._user))
+        return self._dialer
 
     def _call_all(self, method: str, request: bytes, seconds: float) -> list[bytes | str]:
         """The answer of each node, or as text why there is none."""
@@ -101,7 +143,15 @@ class FederationClient:
             each and each.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=seconds)
             for each in self._channels
         ]
-        return [_answer(call) if call else "its certificate is revoked" for call in calls]
+        answers = [_answer(call) if call else "its certificate is revoked" for call in calls]
+        if self._dialer is None:
+            return answers
+        # What gRPC says about a socket of this machine helps no one.
+        problems = [self._dialer.problem(member.name) for member in self._members]
+        return [
+            problem if isinstance(answer, str) and problem else answer
+            for answer, problem in zip(answers, problems, strict=True)
+        ]
 
 
 def _answer(call: Any) -> Any:
@@ -114,7 +164,7 @@ def _answer(call: Any) -> Any:
         return next(known, _printable(text))
 
 
-def _report(member: Member, answer: bytes | str) -> NodeReport:
+def _report(member: Member, answer: bytes | str, relay: str = "") -> NodeReport:
     if isinstance(answer, str):
         return NodeReport(member, None, answer)
     try:
@@ -126,7 +176,7 @@ def _report(member: Member, answer: bytes | str) -> NodeReport:
     for one in status.suspended:
         one.name = _printable(one.name)
     status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
-    return NodeReport(member, status)
+    return NodeReport(member, status, relay=relay)
 
 
 def _scores(answer: bytes | str) -> list[Score]:

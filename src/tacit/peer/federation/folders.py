@@ -10,6 +10,9 @@ FOLDER/
     node.pem, node.key, mask.key            the node's certificate and private keys; no keys if
                                             the member made them on its own machine
     run/                                    state, log and results, written by the node
+  relays/NAME/                            what the operator hands to each relay:
+    federation.log, ca.pem, operator.pem    copies
+    relay.json, node.pem, node.key          names, certificate and private key
 
 A new signature is stored before its text: federation.sig gets the new signature beside the old one,
 then federation.toml is replaced in one step. After a crash at any moment, the text that is there
@@ -94,6 +97,11 @@ class NodeFolder(SignedFolder):
         return certificate_info(self.certificate()).name
 
     @property
+    def federation(self) -> str:
+        """The federation's name."""
+        return self.manifest().federation
+
+    @property
     def run(self) -> Path:
         """Where the node writes state, log and results."""
         return self.path / "run"
@@ -165,7 +173,7 @@ class NodeFolder(SignedFolder):
     def credentials(self) -> Credentials:
         """The node's certificate and key; raise Misuse if other nodes would refuse them."""
         own = Credentials(self.certificate(), read_private(self.path / "node.key"))
-        check_certificate(own, self.ca(), self.name, self.manifest().federation)
+        check_certificate(own, self.ca(), self.name, self.federation)
         return own
 
     def ca(self) -> bytes:
@@ -205,10 +213,17 @@ class FederationFolder(SignedFolder):
         """The folders of all nodes, including removed ones."""
         return [NodeFolder(path.parent) for path in sorted(self.path.glob("nodes/[!.]*/ca.pem"))]
 
+    def relay_paths(self) -> list[Path]:
+        """The folders of all relays, including removed ones."""
+        return [path.parent for path in sorted(self.path.glob("relays/[!.]*/ca.pem"))]
+
     def certificate_path(self, name: str) -> Path:
-        """The file with the certificate of a node or the operator."""
+        """The file with the certificate of a node, a relay or the operator."""
         if name == OPERATOR:
             return self.path / "operator" / "operator.pem"
+        relay = self.path / "relays" / name
+        if relay.exists():
+            return relay / "node.pem"
         return self.node(name).path / "node.pem"
 
     def ca(self) -> bytes:
@@ -246,12 +261,12 @@ class FederationFolder(SignedFolder):
     def _unrecorded(
         self, manifest: Manifest, log: ChangeLog
     ) -> list[tuple[str, Mapping[str, Any]]]:
-        """The manifest and the members' certificates, if the log does not have them yet."""
+        """The manifest and all certificates, if the log does not have them yet."""
         found: list[tuple[str, Mapping[str, Any]]] = []
         if log.roster_entry(manifest.hash) is None:
             change = {"generation": manifest.generation, "manifest": manifest.hash.hex()}
             found.append(("roster", change | {"members": manifest.names}))
-        for name in manifest.names:
+        for name in (*manifest.names, *log.relays):
             place = self.certificate_path(name)
             if place.exists() and (certificate := place.read_bytes()) not in log.certificates(name):
                 # One that cannot be used is reported when it is.
@@ -268,12 +283,18 @@ class FederationFolder(SignedFolder):
         self.distribute()
 
     def distribute(self) -> None:
-        """Copy manifest and log to all folders of nodes that have others, removed nodes too."""
+        """Copy manifest and log to all folders that have others, those of removed nodes too.
+
+        Relays get the log only.
+        """
         text, signature = self.signed_manifest()
         log = self.log()
         if unrecorded := self._unrecorded(parse_manifest(text), log):
             self.record(*unrecorded)  # which calls this function again
             return
+        for path in self.relay_paths():
+            with file_lock(path):
+                _copy_log(log, path, self.verify)
         for node in self.nodes():
             # A node that runs on this machine may be installing the manifest itself.
             with file_lock(node.path):

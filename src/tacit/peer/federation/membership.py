@@ -14,6 +14,7 @@ from tacit.peer.federation.manifest import with_addresses
 from tacit.peer.federation.member_bundle import write_bundle
 from tacit.peer.federation.member_request import MemberRequest, certify
 from tacit.peer.federation.operator import existing_federation, manifest_without
+from tacit.peer.federation.relay_changes import check_relay_address, record_relay
 from tacit.peer.federation.roster import check_address
 
 
@@ -96,12 +97,16 @@ def revoke(
 
 
 def change_address(path: Path, name: str, address: str) -> FederationFolder:
-    """Change the address of a member, without a new generation: training continues."""
+    """Change the address of a member or relay, without a new generation: training continues."""
     folder = existing_federation(path)
     check_address(address)
     with file_lock(path):
         folder.distribute()
         manifest = folder.manifest()
+        if folder.log().relays.get(name):
+            check_relay_address(folder, name, address)
+            record_relay(folder, name, address)
+            return folder
         if manifest.member(name).address == address:
             raise Misuse(f"{name} has this address already.", "Nothing is left to do.")
         with_addresses(manifest, {name: address})  # raises if another member has it

@@ -146,7 +146,7 @@ def write_federation(
             ca_certificate = authority.certificate
             write_private(path / "ca" / "ca.key", authority.key)
         (path / "ca" / "ca.pem").write_bytes(ca_certificate)
-        _write_credentials(path / "operator" / OPERATOR, OPERATOR, federation, authority, days)
+        write_credentials(path / "operator" / OPERATOR, OPERATOR, federation, authority, days)
         for node, mask_key in mask_keys.items():
             _write_node_folder(folder, node, mask_key, federation, authority, days)
         for request in requests:
@@ -193,6 +193,8 @@ def add(
             problem = f"{name} was a member before, and its old certificate may still be valid."
             remedy = f"Revoke it: tacit federation revoke FOLDER {name}. Or choose another name, "
             raise Misuse(problem, f"{remedy}e.g. {name}-2.")
+        if (path / "relays" / name).exists():
+            raise Misuse(f"{name} is the name of a relay.", "Choose another name.")
         former = [other for other in before.former_members if other != name]
         number, since = before.next_number, before.generation + 1
         mask_key = signing.generate_mask_key()
@@ -297,7 +299,7 @@ def _write_node_folder(
     """Write the folder of a node, all but the manifest. It appears in one step."""
     with _new_node_folder(folder, name) as part:
         write_private(part / "mask.key", f"{mask_key.hex()}\n".encode())
-        _write_credentials(part / "node", name, federation, authority, days)
+        write_credentials(part / "node", name, federation, authority, days)
 
 
 def _write_member_folder(
@@ -329,7 +331,7 @@ def _new_node_folder(folder: FederationFolder, name: str) -> Iterator[Path]:
     os.rename(part, place)
 
 
-def _write_credentials(
+def write_credentials(
     file: Path, name: str, federation: str, authority: Credentials | None, days: int
 ) -> None:
     """Write FILE.key with FILE.pem, or with FILE.csr if no authority's key is available."""

@@ -14,6 +14,8 @@ from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
 from tacit.peer.federation.certificates import OPERATOR
 
+# The address of a member behind a firewall: it connects to relays, where others reach it.
+OUTGOING = "outgoing"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 NAME_REMEDY = "Use up to 32 lowercase letters, digits and hyphens, and no hyphen at the start."
 HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
@@ -40,7 +42,7 @@ class Member:
     """
 
     name: str
-    address: str  # host:port
+    address: str  # host:port, or OUTGOING
     number: int
     mask_key: bytes  # X25519 public key
     since: int  # generation of joining
@@ -54,7 +56,13 @@ def check_name(name: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise Misuse unless an address is host:port."""
+    """Raise Misuse unless an address is host:port, or OUTGOING."""
+    if address == OUTGOING:
+        return
+    check_host_and_port(address)
+
+
+def check_host_and_port(address: str) -> None:
     host, _, port = address.rpartition(":")
     remedy = "Write host:port, e.g. a.example.org:7400, 192.0.2.7:7400 or [2001:db8::7]:7400."
     if not host:
@@ -87,11 +95,11 @@ def check_roster(members: Sequence[Member], generation: int, next_number: int) -
             raise Misuse(problem, f"Give a generation from 1 to {generation}.")
     for what, values in {
         "name": [member.name for member in members],
-        "address": [member.address.lower() for member in members],
+        "address": [one.address.lower() for one in members if one.address != OUTGOING],
         "mask key": [member.mask_key.hex() for member in members],
     }.items():
-        value, count = Counter(values).most_common(1)[0]
-        if count > 1:
+        if (repeated := Counter(values).most_common(1)) and repeated[0][1] > 1:
+            value = repeated[0][0]
             raise Misuse(f"Two nodes have the {what} {value}.", f"Give each node its own {what}.")
     numbers = [member.number for member in members]
     if numbers[0] < 0 or any(a >= b for a, b in pairwise([*numbers, next_number])):

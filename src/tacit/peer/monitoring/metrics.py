@@ -63,6 +63,10 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_connections_refused_total": _counter(
         "Connections that ended before a call was accepted.", "reason"
     ),
+    "tacit_relay_waiting": _gauge("Connections of members that wait at this relay."),
+    "tacit_relay_tunnels": _gauge("Connections between members through this relay."),
+    "tacit_relay_forwarded_bytes_total": _counter("Bytes forwarded by this relay.", "caller"),
+    "tacit_relay_refused_total": _counter("Requests that this relay refused.", "reason"),
     "tacit_certificate_expiry_seconds": _gauge("Unix time at which the certificate expires."),
     "tacit_start_seconds": _gauge("Unix time at which the node started."),
 }

@@ -39,6 +39,10 @@ class Caller:
         if self.name is None:
             text = f"the caller's certificate is not of federation {federation}"
             raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
+        if self.name in self._state.changes.log.relays:
+            # Others with a certificate may have the manifest; a relay must not.
+            text = f"{self.name} is a relay, which forwards but may not call"
+            raise Refused(StatusCode.PERMISSION_DENIED, "relay", text)
         if self.is_revoked and not even_revoked:
             entry = self._state.changes.log.revoked_in(self.name)
             text = f"the operator revoked this certificate of {self.name}: "

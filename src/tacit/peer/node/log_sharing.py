@@ -57,7 +57,7 @@ def follow_changes(state: NodeState) -> Iterator[None]:
 
 
 class LogSharing:
-    """Sends new entries to in-neighbours: those whose ports this node can reach."""
+    """Sends new entries to relays, and to in-neighbours: those that this node connects to."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -75,13 +75,16 @@ class LogSharing:
             # What was known at the start is compared when nodes connect.
             if self._known.get(member.name, self._first) != head and self._send(member):
                 self._known[member.name] = head
+        for relay in state.relay_user.relays():
+            if self._known.get(relay.name, self._first) != head and state.dialer.send_log(relay):
+                self._known[relay.name] = head
 
     def _send(self, member: Member) -> bool:
         state, name = self._state, member.name
-        address, roots = state.changes.address(member, state.manifest), state.changes.roots(name)
+        roots = state.changes.roots(name)
         if not roots or state.stop.is_set():
             return False
-        own = state.credentials.current()
+        own, address = state.credentials.current(), state.reach(member)
         channel = open_channel(address, name, state.manifest.federation, own, roots)
         try:
             call = channel.unary_unary(f"/{SERVICE}/AnnounceManifest")

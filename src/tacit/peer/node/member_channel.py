@@ -62,9 +62,9 @@ class MemberChannel:
         self._channel, self._settings = None, None
 
     def _current_settings(self) -> Settings:
-        changes = self._state.changes
-        address = changes.address(self._member, self._state.manifest)
-        return address, changes.roots(self._member.name), self._state.credentials.current()
+        state, member = self._state, self._member
+        roots = state.changes.roots(member.name)
+        return state.reach(member), roots, state.credentials.current()
 
 
 def _revoked() -> Rejected:

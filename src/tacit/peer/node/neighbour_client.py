@@ -7,14 +7,14 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 from torch import Tensor
 
-from tacit.peer.federation.roster import Member
+from tacit.peer.federation.roster import OUTGOING, Member
 from tacit.peer.monitoring.event_log import Level
 from tacit.peer.node.member_channel import MemberChannel
 from tacit.peer.node.node_state import NodeState, Stopped
@@ -309,7 +309,9 @@ class NeighbourClient:
             self.report = f"uses the roster of epoch {theirs.epoch}, this node of {ours.epoch}"
             raise RosterChanged  # one of them will learn what the members have agreed on
         state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
-        state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
+        through = state.dialer.relay_of(name)
+        fields: dict[str, Any] = {"neighbour": name} | ({"relay": through} if through else {})
+        state.event_log.write_throttled(60, ("connected", name, through), "connected", **fields)
 
     def _call(self, method: str, request: Message, timeout: float = CALL_TIMEOUT) -> bytes:
         call = self._channel.current().unary_unary(f"/{SERVICE}/{method}")
@@ -319,8 +321,11 @@ class NeighbourClient:
         """Log why a call failed. An unreachable neighbour is no error: it may start later."""
         if self._cancelled.is_set():
             return
-        why = str(why)[:500]
-        name, address = self.member.name, self.member.address
+        name, state = self.member.name, self._state
+        is_relayed = state.changes.address(self.member, state.manifest) == OUTGOING
+        # What gRPC says about a socket of this machine helps no one.
+        why = (is_relayed and state.dialer.problem(name)) or str(why)[:500]
+        place = "is connected to a relay" if is_relayed else f"runs at {self.member.address}"
         fields = {"neighbour": name, "why": why}
         level: Level = "warning"
         self._state.metrics.set("tacit_neighbour_up", 0, neighbour=name)
@@ -329,10 +334,10 @@ class NeighbourClient:
             reason = "has expired" if expired else "is not of our authority"
             self.report = f"its certificate {reason}"
             renew = f"The operator renews it: tacit federation renew FOLDER {name}."
-            fields["remedy"] = renew if expired else f"Check that {name} is at {address}."
+            fields["remedy"] = renew if expired else f"Check that {name} {place}."
         elif code in UNREACHABLE:
             event, level, self.report = "neighbour not reached", "info", "not reached"
-            fields["remedy"] = f"Check that {name} runs at {address}. This node keeps trying."
+            fields["remedy"] = f"Check that {name} {place}. This node keeps trying."
         else:
             event, self.report = "rejected by neighbour", f"rejects us: {why[:200]}"
             fields |= {"code": code, "remedy": f"Compare the logs of {name} and this node."}

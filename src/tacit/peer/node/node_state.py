@@ -15,6 +15,7 @@ from tacit.peer.federation.absence import roster_order
 from tacit.peer.federation.equivocation import Proof
 from tacit.peer.federation.folders import NodeFolder, check_named
 from tacit.peer.federation.manifest import Manifest, parse_manifest
+from tacit.peer.federation.roster import OUTGOING, Member
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.digest_witness import DigestWitness
@@ -26,6 +27,9 @@ from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.node.transcript_log import TranscriptLog
+from tacit.peer.relay.client import RelayUser
+from tacit.peer.relay.dialer import RelayDialer
+from tacit.peer.relay.loop_thread import log_errors
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 4
@@ -119,10 +123,19 @@ class NodeState:
     _lock: Any = field(default_factory=threading.RLock)
     credentials: LiveCredentials = field(init=False)
     changes: FollowedLog = field(init=False)
+    relay_user: RelayUser = field(init=False)
+    dialer: RelayDialer = field(init=False)
 
     def __post_init__(self) -> None:
         self.credentials = LiveCredentials(self.folder, self.name, self.event_log)
         self.changes = FollowedLog(self.folder, self.event_log)
+        self.relay_user = RelayUser(
+            self.manifest.federation,
+            self.folder.ca(),
+            self.credentials.current,
+            lambda: self.changes.log,
+        )
+        self.dialer = RelayDialer(self.relay_user, log_errors(self.event_log))
         self.witness = DigestWitness(
             self.folder.run / "evidence", self.folder.ca, self._report_equivocation
         )
@@ -130,6 +143,18 @@ class NodeState:
     @property
     def manifest(self) -> Manifest:
         return self.active.manifest
+
+    def reach(self, member: Member) -> str:
+        """The address to connect to, which leads to a relay if the member is behind a firewall."""
+        address = self.changes.address(member, self.manifest)
+        return self.dialer.address(member.name) if address == OUTGOING else address
+
+    @property
+    def is_outgoing(self) -> bool:
+        """Whether others reach this node through relays only."""
+        names = self.manifest.names
+        member = self.manifest.member(self.name) if self.name in names else None
+        return member is not None and self.changes.address(member, self.manifest) == OUTGOING
 
     @property
     def shares_scores(self) -> bool:

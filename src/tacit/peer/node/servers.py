@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import Any
 from tacit.peer.dashboard.page import dashboard_pages
 from tacit.peer.federation.change_log import Entry
 from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.federation.roster import OUTGOING
 from tacit.peer.monitoring.access import TOKEN_FILE, stored_access
-from tacit.peer.monitoring.event_log import Level
 from tacit.peer.monitoring.http_server import serve_pages
 from tacit.peer.monitoring.pages import monitoring_pages
 from tacit.peer.node.health import check_health, log_health
@@ -22,35 +21,13 @@ from tacit.peer.node.message_server import MessageServer
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.own_page import own_board
 from tacit.peer.node.service import PeerService, threads_for
+from tacit.peer.relay.waiting import RelayWaiter
 from tacit.peer.wire.connection_limits import ConnectionLimits, raise_file_limit
-from tacit.peer.wire.gate import HANDSHAKE_SECONDS, Gate, Reason
+from tacit.peer.wire.gate import Gate, bind_address
+from tacit.peer.wire.refusals import report_refusal
 from tacit.peer.wire.transport import start_server
 
-REFUSALS_SECONDS = 10.0  # between two log lines about refused connections of one kind
-FIREWALL = "If it is not a member, let a firewall keep it away."
-# Why a connection was refused, and what to do about it.
-REFUSALS: dict[Reason, tuple[str, str]] = {
-    "too many": (
-        "it was the oldest of too many connections without a call; newer ones are served",
-        FIREWALL,
-    ),
-    "timeout": (f"no call was accepted within {HANDSHAKE_SECONDS:.0f} s", FIREWALL),
-    "not tls": ("its first byte does not begin a TLS handshake", FIREWALL),
-    "no valid certificate": (
-        "it ended in the TLS handshake, or before a call was accepted",
-        "If it is a member, check its log, its certificate and the clocks. " + FIREWALL,
-    ),
-    "closed": ("it was closed without a byte, as port scans and probes do", ""),
-    "no files": (
-        "this process has no file left to open, or no thread to start",
-        "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more, and "
-        "that of threads (TasksMax= of systemd, pids_limit of containers) to 256 or more.",
-    ),
-    "no threads": (
-        "this process cannot start another thread",
-        "Raise the limit of threads (ulimit -u, TasksMax= of systemd, --pids-limit of containers).",
-    ),
-}
+LOOPBACK = "127.0.0.1:0"
 
 
 @contextmanager
@@ -76,8 +53,16 @@ def run_servers(
     own_page = dashboard_pages(access, lambda: own_board(state, state.credentials.expiry))
     with serve_pages(metrics_port, {**pages, **own_page}) as port:
         own_address = state.changes.address(state.manifest.member(state.name), state.manifest)
+        # Behind a firewall, all connections come through relays.
+        own_address = LOOPBACK if own_address == OUTGOING else own_address
         address = address or bind_address(own_address)
-        with serve_peers(state, address), log_health(state), follow_changes(state):
+        with (
+            # Last to end, so that the last answers still get through relays.
+            use_relays(state) as waiter,
+            serve_peers(state, address) as waiter.port,
+            log_health(state),
+            follow_changes(state),
+        ):
             yield {"listen": address, "metrics": port}
 
 
@@ -87,12 +72,23 @@ def kept(state: NodeState) -> str:
 
 
 @contextmanager
+def use_relays(state: NodeState) -> Iterator[RelayWaiter]:
+    """Let others reach this node through relays, if it is behind a firewall, and it them."""
+    waiter = RelayWaiter(state.relay_user, lambda: state.is_outgoing, state.event_log)
+    try:
+        with waiter.run():
+            yield waiter
+    finally:
+        state.dialer.close()
+
+
+@contextmanager
 def serve_peers(state: NodeState, address: str) -> Iterator[int]:
     """Serve neighbours through a gate, which limits connections before TLS; yield its port."""
     own, ca = state.credentials.current(), state.folder.ca()
     members = len(state.manifest.members)
     limits = ConnectionLimits.for_files(raise_file_limit(), members)
-    gate = Gate(address, limits, partial(report_refusal, state))
+    gate = Gate(address, limits, partial(report_refusal, state.metrics, state.event_log))
     server: Any = None
     unsubscribe = state.changes.subscribe(partial(close_revoked, gate))
     try:
@@ -126,32 +122,3 @@ def close_revoked(gate: Gate, entries: Sequence[Entry]) -> None:
     for entry in entries:
         if entry.kind == "revocation":
             gate.close_connections(entry.change["name"])
-
-
-def report_refusal(state: NodeState, reason: Reason, address: str) -> None:
-    """Count and log a connection that ended before a call was accepted."""
-    state.metrics.count("tacit_connections_refused_total", reason=reason)
-    level: Level = "info" if reason == "closed" else "warning"
-    # One key per reason: there may be as many addresses as a stranger likes.
-    state.event_log.write_throttled(
-        REFUSALS_SECONDS,
-        ("connection refused", reason),
-        "connection refused",
-        level,
-        reason=reason,
-        address=address,
-        why=REFUSALS[reason][0],
-        remedy=REFUSALS[reason][1],
-    )
-
-
-def bind_address(address: str) -> str:
-    """The address to listen on: itself if it is an IP address, all interfaces if it is a name."""
-    host, _, port = address.rpartition(":")
-    if host == "localhost":
-        return f"127.0.0.1:{port}"
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return f"[::]:{port}"
-    return address

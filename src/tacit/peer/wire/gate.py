@@ -10,6 +10,7 @@ strangers cannot use up the files of the process.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import selectors
 import socket
 import threading
@@ -160,7 +161,7 @@ class Gate:
         try:
             caller, address = self._listening.accept()
             caller.setblocking(False)
-            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tls.keep_alive(caller)
         except OSError as problem:
             if problem.errno in NO_FILES:
                 self._on_refused("no files", "")
@@ -344,3 +345,15 @@ def _listen(address: str) -> socket.socket:
             "have the address.",
             "Give a free address of this machine with --listen host:port.",
         ) from None
+
+
+def bind_address(address: str) -> str:
+    """The address to listen on: itself if it is an IP address, all interfaces if it is a name."""
+    host, _, port = address.rpartition(":")
+    if host == "localhost":
+        return f"127.0.0.1:{port}"
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return f"[::]:{port}"
+    return address

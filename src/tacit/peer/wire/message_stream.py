@@ -182,14 +182,13 @@ def open_stream(
     Raises OSError, of which ssl.SSLError is one.
 
     Args:
-        address: host:port of the node.
+        address: host:port of the node, or unix:PATH.
         name: The node's name.
         federation: The federation's name.
         own: Certificate and key of the caller.
         roots: The certificates (PEM) that the node is trusted by.
     """
-    host, _, port = address.rpartition(":")
-    raw = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+    raw = _connect(address)
     try:
         tls.keep_alive(raw)
         context = tls.client_context(own, roots)
@@ -199,6 +198,20 @@ def open_stream(
         raise
     connection.settimeout(SILENCE_SECONDS)
     return MessageStream(connection)
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if host != "unix":
+        return socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+    raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    raw.settimeout(CONNECT_SECONDS)
+    try:
+        raw.connect(port)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
 
 
 def to_wire(exchange: ExchangeId) -> wire.ExchangeId:

@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 of the standard library, for streams of messages."""
+"""Mutual TLS 1.3 of the standard library, for streams of messages and relays."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tacit.peer.federation.certificates import Credentials
 
 # What a client asks for in the clear when it connects; gRPC asks for "h2".
 MESSAGES = "tacit-messages"
+RELAY = "tacit-relay"
 RECORD_HEADER_BYTES = 5
 HANDSHAKE = 0x16  # the first byte of a TLS connection
 MAX_HELLO_BYTES = 1 << 14  # a handshake record holds no more
@@ -21,9 +22,9 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # secon
 
 
 @lru_cache(maxsize=4)
-def server_context(own: Credentials, ca: bytes) -> ssl.SSLContext:
+def server_context(own: Credentials, ca: bytes, protocol: str = MESSAGES) -> ssl.SSLContext:
     """Accepts certificates of the federation's authority only."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, own, ca)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, own, ca, protocol)
     context.verify_mode = ssl.CERT_REQUIRED
     # Connections last for the whole run; without tickets every one has a handshake.
     context.num_tickets = 0
@@ -31,19 +32,19 @@ def server_context(own: Credentials, ca: bytes) -> ssl.SSLContext:
 
 
 @lru_cache(maxsize=64)
-def client_context(own: Credentials, roots: bytes) -> ssl.SSLContext:
+def client_context(own: Credentials, roots: bytes, protocol: str = MESSAGES) -> ssl.SSLContext:
     """Accepts the certificates in `roots` (PEM), or what they have signed."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, own, roots)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, own, roots, protocol)
     context.check_hostname = True
     # A root may be the certificate of the server itself: the only one that is not revoked.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def _context(side: int, own: Credentials, roots: bytes) -> ssl.SSLContext:
+def _context(side: int, own: Credentials, roots: bytes, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.set_alpn_protocols([MESSAGES])
+    context.set_alpn_protocols([protocol])
     context.load_verify_locations(cadata=roots.decode("ascii"))
     with _as_file(own.certificate + own.key) as path:
         context.load_cert_chain(path)
@@ -67,6 +68,8 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 def keep_alive(connection: socket.socket) -> None:
     """Find out within a minute if the other end is gone, and send small messages at once."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return  # within this machine
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEP_ALIVE.items():

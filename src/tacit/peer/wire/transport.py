@@ -46,7 +46,7 @@ def open_channel(address: str, name: str, federation: str, own: Credentials, ca:
     """Open a channel to a node, which must show the certificate of its name.
 
     Args:
-        address: host:port of the node.
+        address: host:port of the node, or unix:PATH.
         name: The node's name.
         federation: The federation's name.
         own: Certificate and key of the caller.
