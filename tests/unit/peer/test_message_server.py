@@ -471,9 +471,7 @@ def test_a_neighbour_that_leaves_the_roster_gets_nothing_more(node):
     node.state.active = ActiveRoster(active.manifest, Outbox(["d"]), active.finished_peers)
     node.put(1)
     stream.request(1)
-    # The answer to the next request is the only one.
-    (notice,) = stream.fetch(1, generation=2)
-    assert notice.generation == 1
+    stream.wait_for_end()
     assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 1
 
 

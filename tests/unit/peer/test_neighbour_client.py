@@ -359,8 +359,8 @@ def test_a_stream_that_cannot_be_opened_is_tried_again(client, channel):
     ("why", "report", "remedy"),
     [
         ("certificate has expired", "its certificate has expired", "renew FOLDER b"),
-        ("unable to get issuer", "its certificate is not of our authority", "Check that b is at"),
-        ("Hostname mismatch", "its certificate is not of our authority", "Check that b is at"),
+        ("unable to get issuer", "its certificate is not of our authority", "Check that b runs at"),
+        ("Hostname mismatch", "its certificate is not of our authority", "Check that b runs at"),
     ],
 )
 def test_a_certificate_that_tls_rejects_is_named(client, channel, why, report, remedy):

@@ -50,7 +50,7 @@ def test_two_nodes_of_a_federation_connect_and_know_each_other():
 def test_tls_1_2_is_refused(old_side):
     ours = dict(zip(("client", "server"), contexts(), strict=True))
     side = {"client": ssl.PROTOCOL_TLS_CLIENT, "server": ssl.PROTOCOL_TLS_SERVER}[old_side]
-    old = tls._context(side, credentials("c"), authority().certificate)
+    old = tls._context(side, credentials("c"), authority().certificate, tls.MESSAGES)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
     client, server = handshake(**(ours | {old_side: old}))
