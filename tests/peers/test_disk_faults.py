@@ -37,6 +37,8 @@ DAY = 86_400.0
 TIME_OF_DAY = {
     ("event_log.py", "clock: Callable"),  # of a line of the log
     ("servers.py", "tacit_start_seconds"),  # a metric
+    ("relay.py", "tacit_start_seconds"),
+    ("relay.py", "self._credentials.expiry"),  # whether the relay's certificate has expired
     ("health.py", "clock: Callable"),  # whether the certificate has expired
     ("node_state.py", "certificate_notice"),
     ("log_sharing.py", "announce_expiry"),
