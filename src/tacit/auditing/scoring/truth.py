@@ -26,8 +26,8 @@ class Truth:
 
     def batch(self, client: int, number: int) -> Part:
         """The arrays, inputs first, that a client's gradient `number` saw."""
-        at, number = torch.tensor([client]), client if self.number is None else self.number
-        loader = self.task.loader(torch.tensor([number]), self.seed, "cpu", positions=at)
+        at, keyed_by = torch.tensor([client]), client if self.number is None else self.number
+        loader = self.task.loader(torch.tensor([keyed_by]), self.seed, "cpu", positions=at)
         ((_, load),) = loader.chunks(number, one_chunk)
         return tuple(array[0] for array in load())
 
