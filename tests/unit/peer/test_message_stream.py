@@ -294,7 +294,7 @@ class TricklingConnection:
     def __init__(self, content=b""):
         self.received, self._content = 0, content
 
-    def recv_into(self, view):
+    def recv_into(self, view, size=None):
         view[:1] = self._content[self.received : self.received + 1] or b"\x01"
         self.received += 1
         return 1

@@ -56,7 +56,7 @@ class FakeConnection:
         self._channel.requests.append(wire.FetchRequest.FromString(body))
         self._pieces = itertools.chain(self._pieces, self._channel.answers.pop(0))
 
-    def recv_into(self, view):
+    def recv_into(self, view, size=None):
         if not self._arrived:
             piece = next(self._pieces)
             if piece is HANG:

@@ -164,14 +164,16 @@ class MessageStream:
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         """Receive as many bytes as there is space in the view."""
-        at = 0
-        while at < len(view):
-            received = self._connection.recv_into(view[at:])
+        receive, missing = self._connection.recv_into, len(view)
+        while missing:
+            # One record of TLS at most. Python takes longer if it has to find out the size.
+            received = receive(view, missing)
             if not received:
                 raise Rejected("truncated", "the stream ended within a message")
             if time.monotonic() > deadline:
                 raise TimeoutError("it takes too long")
-            at += received
+            missing -= received
+            view = view[received:]
 
 
 def open_stream(
