@@ -10,7 +10,7 @@ from typing import Any
 from tacit.peer.federation.certificates import Credentials, server_name
 from tacit.peer.federation.change_log import ChangeLog
 from tacit.peer.federation.relays import Relay, known_relays
-from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, close
+from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, abort, close
 from tacit.peer.relay.frames import BadFrame, read_frame, write_frame
 from tacit.peer.wire import tls
 
@@ -65,7 +65,7 @@ class RelayUser:
         except FAILURES:
             pass  # it may get the log from another member
         except BaseException:
-            connection.writer.transport.abort()
+            abort(connection.writer)
             raise
         return connection
 
@@ -94,7 +94,7 @@ class RelayUser:
                 if answer["kind"] == expected:
                     return connection, answer
             except BaseException:
-                connection.writer.transport.abort()
+                abort(connection.writer)
                 raise
             await close(connection.writer)
             is_outdated = answer.get("reason") in OUTDATED and await self._share_log(relay, answer)

@@ -36,7 +36,7 @@ async def forward(
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         for each in (one, other):
-            each.writer.transport.abort()
+            abort(each.writer)
         raise
     finally:
         for pump in pumps:
@@ -63,4 +63,11 @@ async def close(writer: asyncio.StreamWriter) -> None:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await writer.wait_closed()
         finally:
-            writer.transport.abort()
+            abort(writer)
+
+
+def abort(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once."""
+    # The first releases of Python 3.11 raise it for a TLS connection that is closed already.
+    with suppress(AttributeError):
+        writer.transport.abort()

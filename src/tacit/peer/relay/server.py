@@ -20,7 +20,7 @@ from tacit.peer.federation.change_log import MAX_BYTES
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.followed_log import FollowedLog
-from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, close, forward
+from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, abort, close, forward
 from tacit.peer.relay.frames import BadFrame, read_frame, write_frame
 from tacit.peer.relay.pairing import Pairing
 from tacit.peer.wire import tls
@@ -66,7 +66,7 @@ class Tunnel:
 
     def abort(self) -> None:
         for each in (self.caller, self.member):
-            each.writer.transport.abort()
+            abort(each.writer)
 
 
 class RelayServer:
@@ -132,7 +132,7 @@ class RelayServer:
         except OSError:
             pass  # includes errors of TLS: the other end is gone
         except asyncio.CancelledError:  # the relay stops
-            writer.transport.abort()
+            abort(writer)
         except Exception as problem:
             self._event_log.write_throttled(
                 30, ("error", type(problem)), "internal error", "error", why=repr(problem)

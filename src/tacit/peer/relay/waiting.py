@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from tacit.peer.federation.relays import Relay
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.relay.client import FAILURES, RelayUser
-from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, forward
+from tacit.peer.relay.forwarding import BUFFER_BYTES, Connection, abort, forward
 from tacit.peer.relay.frames import BadFrame, read_frame, write_frame
 from tacit.peer.relay.loop_thread import LoopThread, log_errors
 from tacit.peer.relay.server import PING_SECONDS
@@ -95,7 +95,7 @@ class RelayWaiter:
                 *await asyncio.open_connection("127.0.0.1", self.port, limit=BUFFER_BYTES)
             )
         except BaseException:
-            connection.writer.transport.abort()
+            abort(connection.writer)
             raise
         task = asyncio.create_task(self._serve(connection, gate))
         self._tunnels.add(task)
