@@ -24,7 +24,7 @@ from tacit.peer.wire.messages import ExchangeId, Rejected, WireMessage
 
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 1 << 14  # of requests, notices and headers
-HASHED_BYTES = 1 << 18  # at a time, while they are in the cache
+HASHED_BYTES = 1 << 22  # at a time: handing over smaller parts takes longer than hashing them
 THREAD_BYTES = 1 << 23  # of a message, from which on a thread hashes it
 CONNECT_SECONDS = 10.0
 END_SECONDS = 1.0  # for the other end to read a refusal and close
