@@ -19,6 +19,7 @@ ALGORITHMS = {
     "dsgt": {"name": "dsgt", "lr": 0.05},
     "lppa": {"name": "lppa", "lr": 0.05},
     "lppa fresh": {"name": "lppa", "lr": 0.05, "fresh": True},
+    "lppa, local steps": {"name": "lppa", "lr": 0.05, "local_steps": 3},
     "lppa, masks sent": {"name": "lppa", "lr": 0.05, "masks": "sent"},
     "dsg": {"name": "dsg", "lr": 0.05},
     "edsg": {"name": "edsg", "lr": 0.05},
