@@ -204,8 +204,9 @@ def test_a_revoked_member_comes_back_with_new_keys(places, tmp_path):
     """It brings its state along, and all do all iterations."""
     nodes, operator = places
     others = NAMES[:3]
-    with ForkedFederation(nodes, save_seconds=0.5) as local:
+    with ForkedFederation(nodes, save_seconds=0.05) as local:
         until_step(nodes, 10, NAMES)
+        until(lambda: (monitored(nodes, "n3") or {}).get("saved", 0) > 0, "n3 has saved its state")
         before = nodes.manifest()
         revoke(operator.path, "n3")
         announce(operator, before)
