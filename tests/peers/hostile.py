@@ -15,9 +15,11 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from federations import federation, plan
 
 from tacit.peer.federation.certificates import Credentials, server_name
 from tacit.peer.federation.manifest import make_manifest
+from tacit.peer.federation.operator import create
 from tacit.peer.federation.signing import issue_credentials, sign
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.neighbour_client import NeighbourClient
@@ -153,6 +155,20 @@ def memory(process, kind="VmRSS"):
     """Bytes that a process has in memory."""
     status = Path(f"/proc/{process}/status").read_text().split()
     return 1024 * int(status[status.index(f"{kind}:") + 1])
+
+
+# --- federations ----------------------------------------------------------------------------------
+
+
+def ring_of_five(folder):
+    """Five nodes on a ring: n1 and n4 are neighbours of n0, n2 and n3 are not."""
+    return federation(folder, plan({"name": "lppa", "lr": 0.05}))
+
+
+def same_names_elsewhere(home, folder):
+    """Another federation of the same authority, with nodes of the same names."""
+    nodes = {member.name: member.address for member in home.members}
+    return create(folder, "clinics", nodes, home.manifest().config, authority=home.authority())
 
 
 # --- certificates and manifests -------------------------------------------------------------------

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from federations import federation, plan, twin
+from federations import twin
 from hostile import (
     TIMEOUT,
     IdleNode,
@@ -26,6 +26,8 @@ from hostile import (
     log_naming,
     receive,
     rewritten,
+    ring_of_five,
+    same_names_elsewhere,
     signed_manifest,
     tls,
 )
@@ -33,7 +35,7 @@ from hostile import (
 from tacit.config.loading import with_keys
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.operator import create, remove
+from tacit.peer.federation.operator import remove
 from tacit.peer.federation.signing import create_authority, issue_credentials, sign
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
@@ -53,16 +55,12 @@ StatusCode = grpc.StatusCode
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Five nodes on a ring: n1 and n4 are neighbours of n0, n2 and n3 are not."""
-    return federation(tmp_path_factory.mktemp("callers") / "f", plan({"name": "lppa", "lr": 0.05}))
+    return ring_of_five(tmp_path_factory.mktemp("callers") / "f")
 
 
 @pytest.fixture(scope="module")
 def other_home(home, tmp_path_factory):
-    """Another federation of the same authority, with nodes of the same names."""
-    folder = tmp_path_factory.mktemp("callers") / "other"
-    nodes = {member.name: member.address for member in home.members}
-    return create(folder, "clinics", nodes, home.manifest().config, authority=home.authority())
+    return same_names_elsewhere(home, tmp_path_factory.mktemp("callers") / "other")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import federation, plan, twin
+from federations import twin
 from hostile import (
     TIMEOUT,
     IdleNode,
@@ -24,12 +24,13 @@ from hostile import (
     grpc,
     memory,
     receive,
+    ring_of_five,
+    same_names_elsewhere,
     tls,
 )
 
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.membership import revoke
-from tacit.peer.federation.operator import create
 from tacit.peer.federation.signing import create_authority, issue_credentials
 from tacit.peer.node import message_server
 from tacit.peer.node.node_state import Stopped
@@ -47,16 +48,12 @@ MANY = 1_000
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Five nodes on a ring: n1 and n4 are neighbours of n0, n2 and n3 are not."""
-    return federation(tmp_path_factory.mktemp("streams") / "f", plan({"name": "lppa", "lr": 0.05}))
+    return ring_of_five(tmp_path_factory.mktemp("streams") / "f")
 
 
 @pytest.fixture(scope="module")
 def other_home(home, tmp_path_factory):
-    """Another federation of the same authority, with nodes of the same names."""
-    folder = tmp_path_factory.mktemp("streams") / "other"
-    nodes = {member.name: member.address for member in home.members}
-    return create(folder, "clinics", nodes, home.manifest().config, authority=home.authority())
+    return same_names_elsewhere(home, tmp_path_factory.mktemp("streams") / "other")
 
 
 @pytest.fixture

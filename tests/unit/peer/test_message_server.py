@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self, node, connection, thread, admitted):
         self._node, self.stream, self._thread = node, MessageStream(connection), thread
-        self.admitted = admitted  # callers as whom it was admitted
+        self.admitted = admitted  # names of the callers that were admitted
 
     def request(self, tick, saved=-1, generation=1, manifest=None):
         digest = self._node.state.manifest.hash if manifest is None else manifest

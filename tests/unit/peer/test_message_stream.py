@@ -207,7 +207,7 @@ def test_a_stream_that_ends_within_a_message_is_rejected(pair, kept):
 
 
 def test_bytes_that_are_not_encrypted_are_an_error(pair):
-    """As if somebody on the way added them."""
+    """Bytes that an attacker on the network adds."""
     socket.socket.sendall(pair.raw, b"\x17\x03\x03\x00\x10" + bytes(16))
     with pytest.raises(ssl.SSLError):
         pair.reader.receive(wire.StreamAnswer)
@@ -384,7 +384,7 @@ def test_a_refusal_arrives_although_more_requests_were_sent(pair):
 
 
 class Unread:
-    """A connection with requests that nobody has read."""
+    """A connection with requests that were not read."""
 
     def __init__(self, requests):
         self.calls, self._arrived = [], [b"x"] * requests
