@@ -1,4 +1,4 @@
-"""Small networks of the papers, by name.
+"""Networks of the papers, a ResNet and a transformer, by name.
 
 Packages can register further models under the entry-point group `tacit.models`: a function
 `(shape, classes, *, option=…) -> nn.Module`. The public names are listed in `__init__.pyi`.

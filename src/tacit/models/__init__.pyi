@@ -9,3 +9,5 @@ from tacit.models.networks import (
     two_layer_cnn as two_layer_cnn,
 )
 from tacit.models.registry import MODELS as MODELS
+from tacit.models.resnet import resnet18 as resnet18
+from tacit.models.transformer import transformer as transformer

@@ -18,7 +18,7 @@ def two_layer_cnn(
     shape: Sequence[int], classes: int, *, filters: Sequence[int] = (16, 32), padding: int = 0
 ) -> nn.Module:
     """Two 5×5 convolutions with ReLU and 2×2 pooling; a linear layer (LPPA paper, section 6)."""
-    channels, height, width = _check_image(shape, "cnn2", least=16)
+    channels, height, width = check_image(shape, "cnn2", least=16)
     first, second = filters
     shrink = 4 - 2 * padding
     cells = ((height - shrink) // 2 - shrink) // 2 * (((width - shrink) // 2 - shrink) // 2)
@@ -43,7 +43,7 @@ def sigmoid_cnn(
     follows. With `uniform`, initial weights are uniform between −uniform and uniform, because the
     sigmoids hardly learn from torch's smaller ones. That network has 0.5, the paper 1.
     """
-    channels, height, width = _check_image(shape, "sigmoid-cnn3", least=4)
+    channels, height, width = check_image(shape, "sigmoid-cnn3", least=4)
     if uniform is not None:
         check_positive("uniform", uniform, example=0.5)
     layers: list[nn.Module] = []
@@ -86,7 +86,7 @@ def tanh_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     parameters for images of 28×28 pixels and ten classes. Per-sample gradients are clipped, which
     suits the bounded activations.
     """
-    channels, height, width = _check_image(shape, "tanh-cnn2", least=16)
+    channels, height, width = check_image(shape, "tanh-cnn2", least=16)
     cells = ((height // 2 - 3) // 2 - 1) * ((width // 2 - 3) // 2 - 1)
     return nn.Sequential(
         nn.Conv2d(channels, 16, 8, stride=2, padding=3),
@@ -108,7 +108,7 @@ def deep_tanh_cnn(shape: Sequence[int], classes: int, *, width: int = 32) -> nn.
     Pairs of convolutions have `width`, 2·width and 4·width filters, with 2×2 pooling after each
     pair (Papernot et al. 2021, Table 2).
     """
-    channels, *sides = _check_image(shape, "tanh-cnn6", least=8)
+    channels, *sides = check_image(shape, "tanh-cnn6", least=8)
     check_count("width", width)
     layers: list[nn.Module] = []
     for filters in (width, 2 * width, 4 * width):
@@ -123,7 +123,7 @@ def deep_tanh_cnn(shape: Sequence[int], classes: int, *, width: int = 32) -> nn.
 
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
-    channels, height, width = _check_image(shape, "lenet", least=16)
+    channels, height, width = check_image(shape, "lenet", least=16)
     check_choice("activation", activation, ACTIVATIONS.keys())
     act = ACTIVATIONS[activation]
     cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
@@ -163,7 +163,8 @@ def linear(shape: Sequence[int], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
-def _check_image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
+def check_image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
+    """Channels, height and width of images that are large enough for a model."""
     if len(shape) != 3 or min(shape[1:]) < least:
         raise Misuse(
             f"Model {model!r} got inputs of shape {tuple(shape)}.",

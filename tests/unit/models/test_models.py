@@ -51,6 +51,84 @@ def test_the_networks_for_private_training_have_their_published_sizes():
             models.build("tanh-cnn6", (3, 32, 32), 10, width=bad)
 
 
+def test_resnet18_has_its_published_size():
+    assert parameters(models.build("resnet18-gn", (3, 32, 32), 10)) == 11_173_962
+    small = models.build("resnet18-gn", (3, 32, 32), 10, width=16)
+    assert parameters(small) == 701_466
+    assert not [m for m in small.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    shortcuts = [block.shortcut for block in small.blocks if len(block.shortcut)]
+    assert [shortcut[0].kernel_size for shortcut in shortcuts] == [(1, 1)] * 3
+    # Strides halve the sides three times.
+    assert small.blocks(torch.zeros(1, 16, 32, 32)).shape == (1, 128, 4, 4)
+    for options, problem in [({"groups": 3}, "groups = 3"), ({"width": 0}, "width is 0")]:
+        with pytest.raises(Misuse, match=problem):
+            models.build("resnet18-gn", (3, 32, 32), 10, **options)
+
+
+def test_a_residual_block_adds_its_input():
+    from tacit.models.resnet import BasicBlock
+
+    block = BasicBlock(4, 4, 1, groups=2)
+    torch.nn.init.zeros_(block.norm2.weight)
+    x = torch.rand(2, 4, 5, 5)
+    assert torch.equal(block(x), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"), [((6,), {"vocabulary": 11}), ((6, 3), {}), ((2, 9, 13), {"patch": 3})]
+)
+def test_transformer_takes_tokens_vectors_and_images(shape, options):
+    small = {"dim": 8, "heads": 2, "feedforward": 16, "layers": 2}
+    module = models.build("transformer", shape, 5, **small, **options)
+    tokens = "vocabulary" in options
+    x = torch.randint(11, (4, *shape)) if tokens else torch.randn(4, *shape)
+    assert module(x).shape == (4, 5)
+    flat = FlatModule(module)
+    check_pure(flat.module, x)
+    assert torch.isfinite(flat.random_weights(0)).all()
+
+
+def test_transformer_is_an_encoder_with_norms_first():
+    module = models.build("transformer", (64,), 10, vocabulary=256)
+    assert parameters(module) == 3_244_042
+    block = module.blocks[0]
+    # torch's own layer with the same weights gives the same output.
+    theirs = torch.nn.TransformerEncoderLayer(
+        256, 4, 1024, 0.0, "gelu", batch_first=True, norm_first=True
+    )
+    attention = {"in_proj_": block.attention.qkv, "out_proj.": block.attention.out}
+    own = {f"self_attn.{to}{name}": value for to, layer in attention.items()
+           for name, value in layer.state_dict().items()}  # fmt: skip
+    rest = {k: v for k, v in block.state_dict().items() if not k.startswith("attention")}
+    theirs.load_state_dict(own | rest)
+    x = torch.randn(3, 7, 256)
+    torch.testing.assert_close(block(x), theirs(x))
+
+
+def test_transformer_knows_places():
+    module = models.build("transformer", (6,), 3, vocabulary=9, dim=8, heads=2, feedforward=8)
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    assert not torch.allclose(module(tokens), module(tokens.flip(1)))
+    torch.nn.init.zeros_(module.positions.weight)
+    torch.testing.assert_close(module(tokens), module(tokens.flip(1)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "problem"),
+    [
+        ((6,), {}, r"vocabulary = None.*tokens \[T\]"),
+        ((1, 3, 8), {}, "at least one patch"),
+        ((6, 3), {"vocabulary": 5}, "vocabulary = 5"),
+        ((6,), {"vocabulary": 0}, "vocabulary is 0"),
+        ((6, 3), {"heads": 3}, "heads = 3"),
+        ((6, 3), {"dropout": 1}, "dropout is 1"),
+    ],
+)
+def test_impossible_transformers(shape, options, problem):
+    with pytest.raises(Misuse, match=problem):
+        models.build("transformer", shape, 3, **options)
+
+
 def test_lenet_is_lenet5_on_its_own_size():
     expected = (25 + 1) * 6 + (6 * 25 + 1) * 16 + (400 + 1) * 120 + (120 + 1) * 84 + (84 + 1) * 10
     assert parameters(models.build("lenet", (1, 28, 28), 10)) == expected
@@ -107,6 +185,7 @@ def test_mlp_and_linear_take_any_shape(shape):
     [
         *(("cnn2", (28, 28)), ("cnn2", (1, 15, 28)), ("lenet", (784,)), ("lenet", (1, 28, 15))),
         ("sigmoid-cnn3", (1, 3, 9)),
+        ("resnet18-gn", (3, 7, 32)),
         *(("tanh-cnn2", (1, 15, 28)), ("tanh-cnn6", (3, 32, 7))),
     ],
 )
