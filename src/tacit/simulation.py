@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
 Generator = Literal["philox", "chacha20"]
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,7 @@ class Setting:
     device: torch.device | str = "cpu"
     gradients: str = "auto"
     prg: Generator | KeyRing = "philox"
+    precision: Precision = "float32"
 
     @property
     def start_alike(self) -> bool:

@@ -1,10 +1,12 @@
 """Output of `tacit bench`."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tacit.bench import mix, scaling
+from tacit.bench.workloads import W6, WORKLOADS
 
 KEYS = {
     *("bench", "workload", "ratio", "low", "high", "better", "ours_seconds", "limit_seconds"),
@@ -67,10 +69,21 @@ def test_table(tacit_here):
     assert "load" in answer.out
 
 
+def test_both_limits_in_the_table(tacit_here, monkeypatch):
+    tiny = {"clients": 2, "samples": 4, "batch_size": 2, "shape": (1, 8, 8)}
+    small = replace(W6, **tiny, options={"width": 2, "groups": 1})
+    monkeypatch.setitem(WORKLOADS, "W6", small)
+    answer = tacit_here("bench", "sim", "--repeats", 1, "--workload", "W6")
+    assert answer.code == 0, answer.err
+    for words in ("one batch", "precision float32", "gradients ", "captured False"):
+        assert words in answer.out
+    assert "one batch" not in tacit_here("bench", "codec", "--quick", "--workload", "sign").out
+
+
 def test_list(tacit_here):
     listed = {row["bench"]: row for row in json.loads(tacit_here("bench", "list", "--json").out)}
     assert list(listed) == ["sim", "scaling", "mix", "attack", "noise", "codec", "peer"]
-    assert listed["sim"]["workloads"] == ["W1", "W2", "W3", "W4", "W5"]
+    assert {"W1", "W4", "W6", "W6-tf32", "W6b-bf16", "W6s", "W8"} <= set(listed["sim"]["workloads"])
     table = tacit_here("bench", "list").out
     assert all(name in table for name in listed)
 

@@ -2,8 +2,9 @@
 
 A repeat is one round of the simulator (`Simulation.step`, no evaluation) and the same number of
 forward and backward passes of one `nn.Module`: batches are taken by index from a tensor in memory,
-with cross-entropy, no optimizer and torch's default threads. Making data and models, choosing the
-backend of gradients, and the first round are not timed.
+with cross-entropy, no optimizer and torch's default threads. Some workloads have another limit:
+one pass on the samples of all clients together, which one model has to do at least. Making data
+and models, choosing the backend of gradients, and the first round are not timed.
 """
 
 from __future__ import annotations
@@ -12,22 +13,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
-from tacit.bench.workloads import W2, W3, WORKLOADS as KNOWN, Images, Workload
-from tacit.core.workers import torch_threads
+from tacit.bench.plain import plain_loop
+from tacit.bench.workloads import LARGE, W2, W3, WORKLOADS as KNOWN, Images, Workload
 from tacit.simulation import Simulation
 
 SUMMARY = (
     "a round of the simulator / as many forward and backward passes of one model in a plain loop"
 )
 WORKLOADS = tuple(KNOWN)
-# W4 and W5 take hours without a GPU.
-DEFAULTS = {"cpu": WORKLOADS[:3], "cuda": WORKLOADS}
+# Others take hours without a GPU.
+SMALL = tuple(name for name, workload in KNOWN.items() if workload not in LARGE)
+DEFAULTS = {"cpu": SMALL, "cuda": WORKLOADS}
 QUICK_REPEATS = 3
-OURS, LIMIT, SMALLER = "ours", "limit", W2.name
+OURS, LIMIT, ONE_BATCH, SMALLER = "ours", "limit", "one batch", W2.name
+# Iterations until a step is captured and replayed, if it can be.
+UNTIL_CAPTURED = 4
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -40,12 +42,18 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
     # Before the simulation can change it.
     threads = torch.get_num_threads()
     options.progress(f"sim {workload.name}: preparing", 0, 1)
-    images = workload.images()
+    images, one_batch = workload.images(), workload.limits == "one batch"
+    memory = PeakMemory(options.device)
     simulation = workload.simulation(images, options.device)
+    details: dict[str, Any] = {}
+    if workload.limits == "both":
+        details = _capture(simulation, memory)
     functions: dict[str, TimedFunction] = {
         OURS: lambda: run_iterations(simulation, workload.iterations),
-        LIMIT: plain_loop(workload, images, options.device, threads),
+        LIMIT: plain_loop(workload, images, options.device, threads, one_batch=one_batch),
     }
+    if workload.limits == "both":
+        functions[ONE_BATCH] = plain_loop(workload, images, options.device, threads, one_batch=True)
     if workload is W3:
         smaller = W2.simulation(W2.images(), options.device)
         # As many client-steps with a tenth of the clients.
@@ -54,7 +62,7 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
     title, repeats = f"sim {workload.name}", workload.rounds - 1
     timings = options.time(title, functions, repeats, QUICK_REPEATS)
     limit = "a plain loop on one model"
-    if workload.one_batch:
+    if one_batch:
         limit = "one model on one batch of all samples"
     return BenchResult(
         "sim",
@@ -65,7 +73,7 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
         f"round of {workload.client_steps:,} client-steps",
         timings.repeats,
         f"our time for a round / that of {limit}",
-        details=_details(workload, images, simulation, timings),
+        details=_details(workload, images, simulation, timings) | details,
     )
 
 
@@ -74,31 +82,35 @@ def run_iterations(simulation: Simulation, iterations: int) -> None:
         simulation.step()
 
 
-def plain_loop(
-    workload: Workload, images: Images, device: torch.device, threads: int
-) -> TimedFunction:
-    """A function that passes the samples of one round forward and backward through one module."""
-    x, y = images.x.to(device), images.y.to(device)
-    module = workload.module().to(device)
-    steps, size = workload.client_steps, workload.batch_size
-    if workload.one_batch:
-        steps, size = workload.iterations, workload.batch_size * workload.clients
-    generator = torch.Generator().manual_seed(0)
-    order = torch.randperm(len(x), generator=generator)[: steps * size].view(steps, size).to(device)
+class PeakMemory:
+    """The memory of a GPU that is allocated at most, beyond what was allocated before."""
 
-    def run() -> None:
-        with torch_threads(threads):
-            pass_batches(module, x, y, order)
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
-    return run
+    def of(self, work: TimedFunction) -> int | None:
+        """The peak in bytes while this is done; None on a CPU, where torch does not count."""
+        if self.device.type != "cuda":
+            work()
+            return None
+        torch.cuda.reset_peak_memory_stats(self.device)
+        work()
+        return torch.cuda.max_memory_allocated(self.device) - self._before
 
 
-def pass_batches(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None:
-    """Forward and backward on each batch order[k] of samples."""
-    for batch in order:
-        module.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(module(x[batch]), y[batch])
-        loss.backward()  # type: ignore[no-untyped-call]
+def _capture(simulation: Simulation, memory: PeakMemory) -> dict[str, Any]:
+    """Run until iterations are replayed, or not; the memory that takes, also in models."""
+    peak = memory.of(lambda: run_iterations(simulation, UNTIL_CAPTURED))
+    task = simulation.task
+    return {
+        "parameters": task.parameters,
+        "captured": simulation.captured,
+        "why_not_captured": simulation.why_not_captured,
+        "peak_memory_bytes": peak,
+        # One unit is one number of four bytes for every parameter of every client.
+        "peak_memory_models": peak and peak / (4 * task.clients * task.parameters),
+    }
 
 
 def _details(
@@ -113,6 +125,16 @@ def _details(
         "gradients": simulation.gradients.strategy,
         "data": images.source,
     }
+    if workload.limits == "both":
+        versus = timings.ratio(OURS, ONE_BATCH)
+        details |= {
+            "precision": workload.precision,
+            "reason": simulation.gradients.reason,
+            "one_batch_seconds": timings.median(ONE_BATCH),
+            "one_batch_ratio": versus.median,
+            "one_batch_low": versus.low,
+            "one_batch_high": versus.high,
+        }
     if SMALLER in timings.seconds:
         versus = timings.ratio(OURS, SMALLER)
         details |= {"vs_W2": versus.median, "vs_W2_low": versus.low, "vs_W2_high": versus.high}

@@ -1,4 +1,4 @@
-"""The timed workloads: LPPA with the paper's options, on random images.
+"""The timed workloads: LPPA with the paper's options, on random images or tokens.
 
 W1  10 clients × 600 samples, two convolutions of 16 and 32 filters, batch 32: 18 iterations per
     round, 10 rounds
@@ -8,37 +8,46 @@ W4  5 clients × 12,000 samples, W1's model, batch 128: 93 iterations per round,
     paper's MNIST)
 W5  1,000 clients × 64 samples, W1's model, batch 32; the limit is one model on one batch of all
     32,000 samples
+W6  16 clients × 64 samples, ResNet-18 with GroupNorm, batch 32: 2 iterations per round
+W6b 100 clients × 32 samples, the same model, batch 16
+W6s 5 clients × 16 samples, the same model with a quarter of the channels, batch 8; for CPUs
+W7  16 clients × 64 sequences of 64 tokens, transformer encoder of 4 layers, batch 32
+W8  W7 with 6 layers, of which only LoRA adapters of rank 8 and the last linear layer are trained
 
-W1, W2, W3 and W5 are rings with Metropolis weights. W4 is a random directed graph that contains a
-ring, with Sinkhorn–Knopp weights and independent initial models; it uses the real MNIST if its
-files are present.
+W6 to W8 are compared with both limits, and run in three precisions: W6 is in float32, W6-tf32 and
+W6-bf16 are the others. All but W4 are rings with Metropolis weights. W4 is a random directed
+graph that contains a ring, with Sinkhorn–Knopp weights and independent initial models; it uses the
+real MNIST if its files are present.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from tacit import data, models
 from tacit.algorithms.lppa import LPPA
+from tacit.bench.adapters import adapt
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
 from tacit.graph import Graph, Topology
-from tacit.simulation import Generator, Setting, Simulation
+from tacit.simulation import Generator, Precision, Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
 
-SHAPE, CLASSES = (1, 28, 28), 10
+CLASSES = 10
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
+VOCABULARY = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Training images, and a test set if they are real."""
+    """Training inputs (images, or sequences of tokens), and a test set if they are real."""
 
     x: Tensor
     y: Tensor
@@ -62,7 +71,10 @@ class Workload:
     Attributes:
         samples: Number of samples per client.
         dataset: A real dataset to use if its files are present.
-        one_batch: Whether the limit is one model on one batch of all clients' samples.
+        shape: Shape of an input; one dimension: a sequence of tokens.
+        limits: A plain loop over the clients' batches, one model on one batch of all samples, or
+            both.
+        lora: Rank of adapters that are trained in the place of the model; 0: none.
     """
 
     name: str
@@ -75,7 +87,10 @@ class Workload:
     graph: Callable[[int], Graph] = ring
     init: Init = "same"
     dataset: str | None = None
-    one_batch: bool = False
+    limits: Literal["loop", "one batch", "both"] = "loop"
+    shape: tuple[int, ...] = (1, 28, 28)
+    lora: int = 0
+    precision: Precision = "float32"
 
     @property
     def iterations(self) -> int:
@@ -87,6 +102,11 @@ class Workload:
         """Gradients of one client on one batch, per round."""
         return self.clients * self.iterations
 
+    @property
+    def is_text(self) -> bool:
+        """Whether inputs are sequences of tokens."""
+        return len(self.shape) == 1
+
     def images(self) -> Images:
         """Samples of all clients in order, [clients · samples, …]."""
         count = self.clients * self.samples
@@ -96,11 +116,15 @@ class Workload:
             test = (real.test.x, real.test.y)
             return Images(real.train.x[order], real.train.y[order], test, self.dataset)
         generator = torch.Generator().manual_seed(derive_key("bench", self.name) >> 1)
-        x = torch.rand(count, *SHAPE, generator=generator)
+        x = torch.rand(count, *self.shape, generator=generator)
+        if self.is_text:
+            x = torch.randint(VOCABULARY, x.shape, generator=generator)
         return Images(x, torch.randint(CLASSES, (count,), generator=generator), None, "random")
 
     def module(self) -> nn.Module:
-        return models.build(self.model, SHAPE, CLASSES, **self.options)
+        text = {"vocabulary": VOCABULARY} if self.is_text else {}
+        module = models.build(self.model, self.shape, CLASSES, **self.options, **text)
+        return adapt(module, self.lora) if self.lora else module
 
     def task(self, images: Images) -> Task:
         owned = torch.arange(len(images.x)).view(self.clients, self.samples)
@@ -114,9 +138,9 @@ class Workload:
     ) -> Simulation:
         """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
         algorithm = LPPA(Exponential(0.02, 0.95, every=self.iterations))
-        simulation = Simulation(
-            Setting(algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg)
-        )
+        task, graph = self.task(images), self.graph(self.clients)
+        setting = Setting(algorithm, task, graph, device=device, prg=prg, precision=self.precision)
+        simulation = Simulation(setting)
         simulation.start()
         return simulation
 
@@ -131,9 +155,30 @@ W4 = Workload(
     graph=random_directed, init="independent", dataset="mnist",
 )  # fmt: skip
 W5 = Workload(
-    "W5", clients=1_000, samples=64, batch_size=32, rounds=20, model="cnn2", one_batch=True
+    "W5", clients=1_000, samples=64, batch_size=32, rounds=20, model="cnn2", limits="one batch"
 )
-WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, W5)}
+W6 = Workload(
+    "W6", clients=16, samples=64, batch_size=32, rounds=10, model="resnet18-gn",
+    shape=(3, 32, 32), limits="both",
+)  # fmt: skip
+W6B = replace(W6, name="W6b", clients=100, samples=32, batch_size=16)
+W6S = replace(W6, name="W6s", clients=5, samples=16, batch_size=8, options={"width": 16})
+W7 = Workload(
+    "W7", clients=16, samples=64, batch_size=32, rounds=10, model="transformer", shape=(64,),
+    limits="both",
+)  # fmt: skip
+W8 = replace(W7, name="W8", options={"layers": 6}, lora=8)
+
+
+def in_precisions(workload: Workload) -> list[Workload]:
+    """The same workload in every precision, with the precision in its name unless float32."""
+    others = [replace(workload, name=f"{workload.name}-{p}", precision=p) for p in PRECISIONS[1:]]
+    return [workload, *others]
+
+
+# Too large for a CPU.
+LARGE = (W4, W5, *(each for one in (W6, W6B, W7, W8) for each in in_precisions(one)))
+WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W6S, *LARGE)}
 
 # For the benchmark of peers: the same algorithm without and with masks, which cost no bytes.
 PLAIN_ALGORITHM = {"name": "dsgt", "lr": 0.05}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -85,12 +85,16 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     )
     for column in ("bench", "workload"):
         table.add_column(column, no_wrap=True)
-    for column in ("ratio", "quartiles", "ours", "other"):
+    # Some workloads are compared with a second limit.
+    second = [result.details.get("one_batch_ratio") for result in results]
+    columns = ["ratio", "quartiles", "ours", "other"]
+    for column in [*columns, "one batch"] if any(second) else columns:
         table.add_column(column, justify="right", no_wrap=True)
     for result in results:
         spread = f"{_number(result.ratio.low)} to {_number(result.ratio.high)}"
         seconds = (_seconds(result.ours_seconds), _seconds(result.limit_seconds))
-        table.add_row(result.bench, result.workload, _number(result.ratio.median), spread, *seconds)
+        ratios = (_number(result.ratio.median), spread)
+        table.add_row(result.bench, result.workload, *ratios, *seconds, *_one_batch(result.details))
     console.print(table)
 
     def print_line(line: str, style: str | None = None) -> None:
@@ -113,6 +117,13 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     )
     if machine.caution:
         print_line(f"Caution: {machine.caution}.", style="bold yellow")
+
+
+def _one_batch(details: Mapping[str, Any]) -> list[str]:
+    """The ratio to the second limit and its time, in one column, if there are any."""
+    if "one_batch_ratio" not in details:
+        return []
+    return [f"{_number(details['one_batch_ratio'])} × {_seconds(details['one_batch_seconds'])}"]
 
 
 def _number(value: float) -> str:

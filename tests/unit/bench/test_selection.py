@@ -7,6 +7,7 @@ from tacit import bench
 from tacit.bench import mix, peer
 from tacit.bench.benchmark import BenchOptions
 from tacit.bench.machine import Machine, _processor
+from tacit.bench.workloads import WORKLOADS
 from tacit.core.errors import Misuse
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -15,9 +16,9 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def test_defaults_of_a_device():
     on_cpu = bench.select([], BenchOptions((), CPU))
     assert tuple(on_cpu) == bench.NAMES
-    assert on_cpu["sim"].workloads == ("W1", "W2", "W3")
+    assert on_cpu["sim"].workloads == ("W1", "W2", "W3", "W6s")
     on_gpu = bench.select([], BenchOptions((), GPU))
-    assert on_gpu["sim"].workloads == ("W1", "W2", "W3", "W4", "W5")
+    assert on_gpu["sim"].workloads == tuple(WORKLOADS)
     assert "peer" not in on_gpu
 
 

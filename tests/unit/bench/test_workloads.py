@@ -5,8 +5,21 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.bench.sim import pass_batches, plain_loop
-from tacit.bench.workloads import W1, W2, W3, W4, W5, WORKLOADS
+from tacit.bench import plain, sim
+from tacit.bench.adapters import adapt
+from tacit.bench.benchmark import BenchOptions
+from tacit.bench.plain import pass_batches, plain_loop, tf32_only_for
+from tacit.bench.workloads import W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8, WORKLOADS
+from tacit.tasks.flat import FlatModule
+
+CPU = torch.device("cpu")
+TINY = {"clients": 3, "samples": 4, "batch_size": 2}
+TINY_TEXT = {"dim": 8, "heads": 2, "feedforward": 16, "layers": 2}
+TINY_OPTIONS = {
+    "W6": {"shape": (3, 8, 8), "options": {"width": 4, "groups": 2}},
+    "W7": {"shape": (6,), "options": TINY_TEXT},
+    "W8": {"shape": (6,), "options": TINY_TEXT},
+}
 
 
 def parameters(workload):
@@ -14,8 +27,8 @@ def parameters(workload):
 
 
 def test_iterations_and_client_steps():
-    iterations = {name: workload.iterations for name, workload in WORKLOADS.items()}
-    assert iterations == {"W1": 18, "W2": 3, "W3": 3, "W4": 93, "W5": 2}
+    iterations = [workload.iterations for workload in (W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8)]
+    assert iterations == [18, 3, 3, 93, 2, 2, 2, 2, 2, 2]
     assert [w.client_steps for w in (W1, W2, W3)] == [180, 300, 3_000]
     assert W4.client_steps * W4.rounds == 23_250
     assert W1.rounds == 10
@@ -26,6 +39,113 @@ def test_models():
     assert [(m.out_channels, m.kernel_size) for m in conv] == [(16, (5, 5)), (32, (5, 5))]
     assert parameters(W2) == parameters(W3) == 784 * 64 + 64 + 64 * 10 + 10
     assert parameters(W1) == parameters(W4) == parameters(W5)
+
+
+def test_large_models():
+    assert parameters(W6) == parameters(W6B) == 11_173_962
+    assert parameters(W6S) == 701_466
+    assert parameters(W7) == 3_244_042
+    # Rank 8 for four linear layers in each of six blocks, and the last layer.
+    adapters = 6 * 8 * (4 * 256 + 2 * 256 + 2 * 5 * 256)
+    assert FlatModule(W8.module()).width == adapters + 257 * 10
+
+
+def test_precisions_have_names():
+    for one in (W6, W6B, W7, W8):
+        found = {name: w.precision for name, w in WORKLOADS.items() if name.startswith(one.name)}
+        found = {name: p for name, p in found.items() if name.split("-")[0] == one.name}
+        assert found == {
+            one.name: "float32", f"{one.name}-tf32": "tf32", f"{one.name}-bf16": "bf16"
+        }  # fmt: skip
+
+
+def test_tokens():
+    small = replace(W7, **TINY, **TINY_OPTIONS["W7"])
+    x = small.images().x
+    assert x.shape == (12, 6)
+    assert x.dtype == torch.int64
+    assert int(x.min()) >= 0
+    assert 100 < int(x.max()) < 256
+
+
+def test_adapters_start_without_effect():
+    plain_module = W7.module()
+    x = torch.randint(256, (2, 64))
+    before = plain_module(x)
+    adapted = adapt(plain_module, 4)
+    assert torch.equal(adapted(x), before)
+    trainable = [name for name, p in adapted.named_parameters() if p.requires_grad]
+    assert len(trainable) == 2 * 4 * 4 + 2
+    assert trainable[-2:] == ["linear.weight", "linear.bias"]
+    assert all(name.endswith(("down", "up")) for name in trainable[:-2])
+    assert torch.isfinite(FlatModule(adapted).random_weights(0)).all()
+    torch.nn.init.ones_(adapted.blocks[0].attention.qkv.up)
+    assert not torch.equal(adapted(x), before)
+
+
+@pytest.mark.parametrize("name", ["W6", "W7", "W8", "W7-bf16"])
+def test_both_limits(monkeypatch, name):
+    tiny = replace(WORKLOADS[name], **TINY, **TINY_OPTIONS[name[:2]])
+    monkeypatch.setitem(sim.KNOWN, name, tiny)
+    seen = []
+
+    def record(module, x, y, order, precision):
+        seen.append((tuple(order.shape), precision))
+        pass_batches(module, x, y, order, precision)
+
+    monkeypatch.setattr(plain, "pass_batches", record)
+    (result,) = sim.measure(BenchOptions((name,), CPU, repeats=2))
+    # After a warm-up, the limits in turn: each client's batch, and all of them together.
+    assert seen == [((6, 2), tiny.precision), ((2, 6), tiny.precision)] * 3
+    row = result.as_dict()
+    assert row["workload"] == name
+    assert row["precision"] == tiny.precision
+    assert 0 < row["one_batch_low"] <= row["one_batch_ratio"] <= row["one_batch_high"]
+    assert row["one_batch_seconds"] > 0
+    assert row["captured"] is False
+    assert row["peak_memory_bytes"] is None
+    assert row["parameters"] == FlatModule(tiny.module()).width
+
+
+def test_peak_memory(monkeypatch):
+    memory = {"now": 100, "peak": 900}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
+    monkeypatch.setattr(
+        torch.cuda, "reset_peak_memory_stats", lambda device: memory.update(peak=memory["now"])
+    )
+    peak = sim.PeakMemory(torch.device("cuda"))
+    memory["now"] = 150
+    assert peak.of(lambda: None) == 50
+    assert peak.of(lambda: memory.update(peak=400)) == 300
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("float32", False), ("tf32", True)])
+def test_precision_of_the_limits(monkeypatch, precision, allowed):
+    switches = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    with tf32_only_for(precision):
+        assert [switch.allow_tf32 for switch in switches] == [allowed] * 2
+    with pytest.raises(KeyError), tf32_only_for(precision):
+        raise KeyError
+    assert [switch.allow_tf32 for switch in switches] == before
+
+
+def test_limits_in_bfloat16():
+    kinds = []
+
+    class Watched(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            kinds.append(out.dtype)
+            return out
+
+    module, order = Watched(4, 3), torch.tensor([[0, 1]])
+    for precision in ("float32", "tf32", "bf16"):
+        pass_batches(module, torch.randn(2, 4), torch.tensor([0, 1]), order, precision)
+        # Gradients of float32 parameters are float32.
+        assert module.weight.grad.dtype == torch.float32
+    assert kinds == [torch.float32, torch.float32, torch.bfloat16]
 
 
 def test_images():
@@ -83,10 +203,11 @@ def test_pass_batches():
 
 @pytest.mark.parametrize(("one_batch", "sizes"), [(False, [20] * 12), (True, [80] * 3)])
 def test_plain_loop_has_the_samples_of_a_round(monkeypatch, one_batch, sizes):
-    small = replace(W2, clients=4, one_batch=one_batch)
+    small = replace(W2, clients=4)
     batches = []
     monkeypatch.setattr(
-        "tacit.bench.sim.pass_batches", lambda module, x, y, order: batches.extend(map(len, order))
+        plain, "pass_batches", lambda module, x, y, order, _: batches.extend(map(len, order))
     )
-    plain_loop(small, small.images(), torch.device("cpu"), torch.get_num_threads())()
+    threads = torch.get_num_threads()
+    plain_loop(small, small.images(), CPU, threads, one_batch=one_batch)()
     assert batches == sizes

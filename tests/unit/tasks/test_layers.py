@@ -395,6 +395,11 @@ REFUSED = {
         PICTURE,
         "BatchNorm2d.*not one of",
     ),
+    "a ResNet": (
+        lambda: models.build("resnet18-gn", (2, 8, 8), CLASSES, width=2, groups=2),
+        PICTURE,
+        "ResNet is not one of the supported layers",
+    ),
     "another activation": (imaged(nn.GELU()), PICTURE, "GELU.*not one of the supported layers"),
     "flattening from elsewhere": (
         lambda: nn.Sequential(nn.Flatten(-3), nn.Linear(72, CLASSES)),

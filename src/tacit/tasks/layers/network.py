@@ -228,7 +228,9 @@ def _layer(module: nn.Module, dimensions: int) -> Layer:
         return _convolution(module)
     elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and dimensions == 3:
         return _pool(module)
-    raise UnsupportedModule(f"{module} is not one of the supported layers")
+    # The text of a module with children has a line for each of them.
+    name = type(module).__name__ if any(module.children()) else module
+    raise UnsupportedModule(f"{name} is not one of the supported layers")
 
 
 def _convolution(module: nn.Conv2d) -> Convolution:

@@ -1,0 +1,68 @@
+"""What the simulator is compared with: plain PyTorch on one `nn.Module`, at the same precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tacit.bench.benchmark import TimedFunction
+from tacit.bench.workloads import Images, Workload
+from tacit.core.workers import torch_threads
+from tacit.simulation import Precision
+
+
+def plain_loop(
+    workload: Workload,
+    images: Images,
+    device: torch.device,
+    threads: int,
+    *,
+    one_batch: bool = False,
+) -> TimedFunction:
+    """A function that passes the samples of one round forward and backward through one module.
+
+    Each client's batch is a pass of its own; with `one_batch` those of all clients are one.
+    """
+    x, y = images.x.to(device), images.y.to(device)
+    module = workload.module().to(device)
+    steps, size = workload.client_steps, workload.batch_size
+    if one_batch:
+        steps, size = workload.iterations, workload.batch_size * workload.clients
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(x), generator=generator)[: steps * size].view(steps, size).to(device)
+
+    def run() -> None:
+        with torch_threads(threads), tf32_only_for(workload.precision):
+            pass_batches(module, x, y, order, workload.precision)
+
+    return run
+
+
+def pass_batches(
+    module: nn.Module, x: Tensor, y: Tensor, order: Tensor, precision: Precision = "float32"
+) -> None:
+    """Forward and backward on each batch order[k] of samples."""
+    for batch in order:
+        module.zero_grad(set_to_none=True)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = functional.cross_entropy(module(x[batch]), y[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def tf32_only_for(precision: Precision) -> Iterator[None]:
+    """Let products and convolutions use TF32, or not: cuDNN uses it by default."""
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = precision != "float32"
+        yield
+    finally:
+        for switch, allowed in zip(switches, before, strict=True):
+            switch.allow_tf32 = allowed
