@@ -9,7 +9,18 @@ import torch
 from torch.autograd.profiler import profile
 
 from support.suited import suited
-from tacit import DSGT, LPPA, Decor, PrivateSGD, Setting, Simulation, Task, Topology, simulation
+from tacit import (
+    DSGT,
+    LPPA,
+    Decor,
+    PrivateSGD,
+    Setting,
+    Simulation,
+    Task,
+    Topology,
+    models,
+    simulation,
+)
 from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
@@ -30,9 +41,13 @@ def small_workspaces(monkeypatch):
 
 
 def peak_bytes(algorithm, width, strategy):
-    """Peak memory of a run, without its task and graph."""
+    """Peak memory of a run with a model of this width, without its task and graph."""
     parts = [torch.full((1,), float(client)) for client in range(CLIENTS)]
     task = Task.from_loss(lambda theta, x: (theta - x).square().mean(), parts, torch.zeros(width))
+    return peak_of(algorithm, task, strategy)
+
+
+def peak_of(algorithm, task, strategy):
     graph = Topology.ring(CLIENTS).mixing()
     algorithm, task = suited(algorithm, task, graph)
     run = Simulation(Setting(algorithm, task, graph, gradients=strategy))
@@ -79,3 +94,49 @@ def test_noise_that_cancels_holds_four_tensors():
 def test_the_count_sees_another_tensor(monkeypatch):
     monkeypatch.setattr(lazy_rows, "is_only_reference", lambda tensor: False)
     assert tensors_held(DSGT(lr=0.01)) > 4.9
+
+
+# Numbers of a pass, fewer than all clients' parameters.
+PASS = 1 << 17
+
+
+def module_task(name):
+    """A task with a small ResNet or transformer of about 3,000 parameters."""
+    shape = {"resnet18-gn": (1, 8, 8), "transformer": (4,)}[name]
+    options = {"width": 1, "groups": 1}
+    if name == "transformer":
+        options = {"vocabulary": 400, "dim": 8, "heads": 2, "feedforward": 8, "layers": 1}
+    module = models.build(name, shape, 3, **options)
+    inputs = torch.rand(CLIENTS, 4, *shape)
+    inputs = inputs.mul(400).long() if name == "transformer" else inputs
+    labels = torch.randint(3, (CLIENTS, 4))
+    return Task.from_module(module, list(zip(inputs, labels, strict=True)), batch_size=2)
+
+
+def numbers_held(monkeypatch, algorithm, name):
+    """Peak memory in numbers of four bytes, and the number of all clients' parameters."""
+    monkeypatch.setitem(gradients.WORKSPACE, "cpu", PASS)
+    task = module_task(name)
+    assert CLIENTS * task.parameters > 1.5 * PASS
+    return peak_of(algorithm, task, "batched") / 4, CLIENTS * task.parameters
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [
+        (DSGT(lr=0.01), "transformer"),
+        (LPPA(lr=0.01), "transformer"),
+        pytest.param(LPPA(lr=0.01), "resnet18-gn", marks=pytest.mark.slow),
+    ],
+)
+def test_modules_hold_four_tensors_and_the_workspace_of_a_pass(monkeypatch, algorithm, name):
+    held, rows = numbers_held(monkeypatch, algorithm, name)
+    assert 3.9 * rows < held < 4 * rows + PASS
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_the_count_sees_another_tensor_beside_modules(monkeypatch):
+    monkeypatch.setattr(lazy_rows, "is_only_reference", lambda tensor: False)
+    held, rows = numbers_held(monkeypatch, DSGT(lr=0.01), "transformer")
+    assert held > 4.9 * rows
