@@ -8,6 +8,7 @@ import traceback
 from dataclasses import replace
 
 import numpy as np
+import small_modules
 import torch
 import torch.distributed as dist
 
@@ -111,6 +112,20 @@ def trajectory(label, graph, dtype, group=None, **options):
 
 def follow(group, label, graph, dtype, **options):
     return trajectory(label, graph, dtype, group, **options)
+
+
+def follow_module(group, label, name, strategy):
+    """The states after 0, 1, … iterations with a module, in the first process."""
+    algorithm, task = small_modules.module_case(label, name)
+    graph, seed = small_modules.GRAPH, small_modules.SEED
+    setting = Setting(algorithm, task, graph, seed=seed, gradients=strategy)
+    run = Simulation(setting, hosted=Hosted.of(group, graph))
+    run.start()
+    states = [gather_state(run)]
+    for _ in range(small_modules.STEPS):
+        run.step()
+        states.append(gather_state(run))
+    return states
 
 
 def traffic(group, graph, width, dtype):

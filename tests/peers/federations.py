@@ -41,9 +41,17 @@ PRIVATE = {"name": "private-sgd", "lr": 0.5, "momentum": 0.9, "clip": 1.0}
 
 
 def plan(
-    algorithm, rounds=2, iterations=5, hidden=16, clients=5, graph="ring", privacy=None, **run
+    algorithm,
+    rounds=2,
+    iterations=5,
+    hidden=16,
+    clients=5,
+    graph="ring",
+    privacy=None,
+    model=None,
+    **run,
 ):
-    """The configuration of a small perceptron that trains on a few digits."""
+    """The configuration of a small perceptron, or of another model, and a few digits."""
     if algorithm == PRIVATE and privacy is None:
         privacy = {"epsilon": 8.0, "delta": 1e-4, "samples": 40 * clients}
     promise = {} if privacy is None else {"privacy": privacy}
@@ -51,7 +59,7 @@ def plan(
         promise
         | {
             "data": {"name": "mnist-mini", "limit_train": 40 * clients, "limit_test": 50},
-            "model": {"name": "mlp", "hidden": [hidden]},
+            "model": model or {"name": "mlp", "hidden": [hidden]},
             "graph": {"kind": graph, "clients": clients},
             "algorithm": algorithm,
             "run": {

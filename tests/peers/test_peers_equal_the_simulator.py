@@ -38,6 +38,14 @@ SUMS = {
     "private-sgd, no noise": ({**PRIVATE, "clip": float("inf")}, {"epsilon": float("inf")}),
 }
 ROBUST = {"dsg, clipping": "centred-clipping", "dsg, trimming": "trimmed-mean"}
+# Modules with branches, on images of 28×28 pixels.
+RESNET = {"name": "resnet18-gn", "width": 2, "groups": 2}
+TRANSFORMER = {"name": "transformer", "patch": 7, "layers": 2, "dim": 8, "heads": 2}
+MODELS = {
+    "lppa, resnet": (ALGORITHMS["lppa fresh"], RESNET),
+    "lppa, transformer": (ALGORITHMS["lppa fresh"], TRANSFORMER),
+    "pdmm, transformer": (ALGORITHMS["pdmm"], TRANSFORMER),
+}
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
 
@@ -55,6 +63,9 @@ def federations(tmp_path_factory):
     for number, (label, (algorithm, privacy)) in enumerate(SUMS.items()):
         promise = None if privacy is None else {"samples": 200, **privacy}
         homes[label] = federation(base / f"s{number}", plan(algorithm, privacy=promise))
+    for number, (label, (algorithm, model)) in enumerate(MODELS.items()):
+        config = plan(algorithm, rounds=1, iterations=4, model=model)
+        homes[label] = federation(base / f"m{number}", config)
     for number, (label, rule) in enumerate(ROBUST.items()):
         config = plan({"name": "dsg", "lr": 0.05})
         section = RobustSection(rule=rule, liars=1)
@@ -65,7 +76,7 @@ def federations(tmp_path_factory):
     return homes
 
 
-@pytest.mark.parametrize("label", [*ALGORITHMS, *ROBUST])
+@pytest.mark.parametrize("label", [*ALGORITHMS, *MODELS, *ROBUST])
 def test_the_models_are_those_of_the_simulator(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert relative_distance(found, expected) < 1e-6

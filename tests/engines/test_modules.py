@@ -1,0 +1,125 @@
+"""Modules as people write them give the same trajectories on every engine and backend."""
+
+import pytest
+import torch
+from hosting import rows_of, run_apart, run_together
+from rank_workers import Workers
+from small_modules import ALGORITHMS, CLIENTS, GRAPH, MODULES, SEED, STEPS, module_case
+
+from tacit import Misuse, Setting, Simulation
+from tacit.algorithms.algorithm import tensors_of
+from tacit.core import native
+from tacit.engines.capture.iteration import CapturedStep, copied_state, overwrite
+from tacit.engines.gradients.strategies import STRATEGIES
+from tacit.engines.watchdog import Watchdog
+
+# Backends and engines sum in different orders.
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def label(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def together(label, name):
+    """The states of all clients in one process, gradients client by client, and the messages."""
+    return run_together(*module_case(label, name), GRAPH, STEPS, SEED)
+
+
+def started(label, name, strategy):
+    algorithm, task = module_case(label, name)
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=SEED, gradients=strategy))
+    simulation.start()
+    return simulation
+
+
+def advanced(simulation, steps=STEPS):
+    for _ in range(steps):
+        simulation.step()
+    return simulation
+
+
+def assert_close(found, expected):
+    found, expected = tensors_of(found), tensors_of(expected)
+    assert found.keys() == expected.keys()
+    for field, rows in expected.items():
+        torch.testing.assert_close(found[field], rows, **CLOSE)
+
+
+@pytest.mark.parametrize("strategy", [one for one in STRATEGIES if one != "looped"])
+def test_every_backend(label, name, strategy, together):
+    if strategy == "layered":
+        with pytest.raises(Misuse, match=r'gradients is "layered", but'):
+            started(label, name, strategy)
+        return
+    states, _ = together
+    assert_close(advanced(started(label, name, strategy)).state, states[-1])
+    # The models learn something: otherwise everything would agree.
+    assert float((states[-1].theta - states[0].theta).abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize("client", range(CLIENTS))
+def test_a_client_apart_from_the_others(label, name, client, together):
+    """As a node hosts it; its neighbours' messages are replayed."""
+    states, recording = together
+    found = run_apart(*module_case(label, name), GRAPH, STEPS, SEED, [client], recording)
+    for ours, theirs in zip(found, states, strict=True):
+        for field, rows in rows_of([client], theirs, GRAPH).items():
+            torch.testing.assert_close(tensors_of(ours)[field], rows, **CLOSE)
+
+
+def test_a_captured_iteration(label, name, together, monkeypatch):
+    """As a GPU replays it, here by the CPU."""
+    monkeypatch.setattr(native, "_library", lambda: None)
+    simulation = advanced(started(label, name, "batched"), 1)
+    state = copied_state(simulation.state)
+
+    def capture(work, device):
+        """Run the text once, as a capture does, and undo its effects."""
+        before = copied_state(state)
+        work()
+        overwrite(tensors_of(state), tensors_of(before))
+        return work
+
+    algorithm = simulation.algorithm
+    replayed = CapturedStep(algorithm, simulation.here, state, Watchdog(), capture)
+    for t in range(1, STEPS):
+        replayed.replay(t)
+    assert_close(replayed.state, together[0][-1])
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    workers = Workers(2, tmp_path_factory.mktemp("ranks") / "store")
+    yield workers
+    workers.close()
+
+
+@pytest.mark.parametrize("strategy", ["looped", "batched"])
+def test_ranks(ranks, label, name, strategy, together):
+    first, _ = ranks.do("follow_module", label, name, strategy)
+    for found, state in zip(first, together[0], strict=True):
+        expected = tensors_of(state)
+        assert found.keys() == expected.keys()
+        for field, rows in expected.items():
+            torch.testing.assert_close(torch.from_numpy(found[field]), rows, **CLOSE)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu(label, name, together):
+    algorithm, task = module_case(label, name)
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=SEED, device="cuda"))
+    simulation.start()
+    advanced(simulation)
+    assert simulation.captured, simulation.why_not_captured
+    for field, rows in tensors_of(together[0][-1]).items():
+        found = getattr(simulation.state, field).cpu()
+        torch.testing.assert_close(found, rows, rtol=1e-6, atol=1e-8)
