@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
-from tacit.core.devices import check_device
+from tacit.core.devices import Precision, check_device
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox, Randomness
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
 Generator = Literal["philox", "chacha20"]
-Precision = Literal["float32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from tacit.bench.benchmark import TimedFunction
 from tacit.bench.workloads import Images, Workload
+from tacit.core.devices import Precision
 from tacit.core.workers import torch_threads
-from tacit.simulation import Precision
 
 
 def plain_loop(

@@ -32,10 +32,11 @@ from torch import Tensor, nn
 from tacit import data, models
 from tacit.algorithms.lppa import LPPA
 from tacit.bench.adapters import adapt
+from tacit.core.devices import Precision
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
 from tacit.graph import Graph, Topology
-from tacit.simulation import Generator, Precision, Setting, Simulation
+from tacit.simulation import Generator, Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
+
+# How gradients are computed: in float32; with products in TF32, where a GPU has it; or by torch's
+# autocast in bfloat16. Models, messages and the updates of an algorithm are float32 in each.
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 def check_device(device: torch.device | str, key: str = "device") -> torch.device:
