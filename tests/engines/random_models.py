@@ -28,4 +28,5 @@ def random_task(clients, batch_size=3, uneven=True):
         (torch.randn(n, 1, 6, 6, generator=draw, dtype=torch.float64), torch.arange(n) % 2)
         for n in sizes
     ]
-    return tacit.Task.from_module(network(), parts, batch_size=batch_size)
+    augment = tacit.Augment(crop=1, flip=True)
+    return tacit.Task.from_module(network(), parts, batch_size=batch_size, augment=augment)

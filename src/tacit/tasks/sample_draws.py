@@ -1,4 +1,4 @@
-"""What a gradient draws for each of its samples: the keys of dropout."""
+"""What a gradient draws for each of its samples: changes of its image, and keys for dropout."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.sample_keys import fold, sample_keys
+from tacit.data.augmentation import Augment
 from tacit.tasks.parts import Part, Parts
 
 
@@ -17,15 +18,17 @@ class SampleDraws:
     """What is drawn for each sample of a batch, a function of (seed, client, sample, batch).
 
     Attributes:
+        augment: Changes the images, which are the first array.
         keys: Whether the loss takes a key per sample, int64 [B], after its other arrays.
     """
 
+    augment: Augment | None = None
     keys: bool = False
 
     @property
     def needed(self) -> bool:
         """Whether anything is drawn."""
-        return self.keys
+        return self.keys or self.augment is not None
 
     def of(self, arrays: Part, keys: Tensor, number: int | Tensor) -> Part:
         """The arrays of a batch as the loss takes them.
@@ -35,7 +38,11 @@ class SampleDraws:
             keys: Their keys for all batches, [..., B].
             number: The number of the batch, or of each batch [..., 1].
         """
-        return (*arrays, fold(keys, number)) if self.keys else arrays
+        keys = fold(keys, number)
+        if self.augment is not None:
+            images, *others = arrays
+            arrays = (self.augment(images, keys), *others)
+        return (*arrays, keys) if self.keys else arrays
 
 
 NO_DRAWS = SampleDraws()

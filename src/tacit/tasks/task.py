@@ -14,6 +14,7 @@ from torch.nn import functional
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
+from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
@@ -74,6 +75,7 @@ class Task:
         batch_size: int | None = None,
         test: Any = None,
         init: Init = "module",
+        augment: Augment | None = None,
     ) -> Task:
         """Train a module on each client's inputs and targets.
 
@@ -89,6 +91,7 @@ class Task:
             init: Initial models: the module's own weights ("module"), one random draw for all
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
+            augment: Random changes of the images of every gradient; not in evaluation.
 
         Returns:
             A task with a model of P parameters per client.
@@ -115,6 +118,8 @@ class Task:
                 "The parts hold one array.", "from_module needs (inputs, targets) per client."
             )
         flat.check(held.arrays[0][:2])
+        if augment is not None:
+            augment.check(held.arrays[0].shape[1:])
         loss = thread_safe(loss)
         module_loss = ModuleLoss(flat, loss)
         evaluation: Evaluation = LocalLoss(module_loss, held)
@@ -137,7 +142,7 @@ class Task:
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
         keyed_loss = replace(module_loss, keyed=flat.keyed)
         task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        return replace(task, draws=SampleDraws(keys=flat.keyed))._checked()
+        return replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
 
     @classmethod
     def from_loss(
