@@ -128,7 +128,11 @@ def section_keys(name: str) -> str:
 def _section(name: str) -> type[Any]:
     from tacit.config import sections
 
-    classes = {"run.clip": "ClipSection", "transcript": "TranscriptSection"}
+    classes = {
+        "data.augment": "AugmentSection",
+        "run.clip": "ClipSection",
+        "transcript": "TranscriptSection",
+    }
     kind = getattr(sections, classes.get(name, f"{name.capitalize()}Section"))
     assert isinstance(kind, type)
     return kind

@@ -54,6 +54,7 @@ from tacit.core.schedules import (
     Exponential as Exponential,
     Inverse as Inverse,
 )
+from tacit.data.augmentation import Augment as Augment
 from tacit.engines.robust_mixing import Robust as Robust
 from tacit.experiment.auditing import audit as audit
 from tacit.graph import (

@@ -11,6 +11,7 @@ import numpy as np
 import small_modules
 import torch
 import torch.distributed as dist
+from random_models import random_task
 
 import tacit
 from support import suited
@@ -107,6 +108,18 @@ def trajectory(label, graph, dtype, group=None, **options):
     return states, [first, observed(run)], run.net.bytes_sent
 
 
+def random_models(algorithm, batch_size, group=None):
+    """The last state of a run with a model that draws for its samples."""
+    graph, task = GRAPHS["ring"], random_task(CLIENTS, batch_size)
+    algorithm, task = suited.suited(made(algorithm), task, graph)
+    setting = Setting(algorithm, task, graph, seed=SEED, gradients="looped")
+    run = Simulation(setting, hosted=Hosted.of(group or ProcessGroup(), graph))
+    run.start()
+    for _ in range(STEPS):
+        run.step()
+    return gather_state(run)
+
+
 # --- jobs of the workers; the group is their first argument ---
 
 
@@ -126,6 +139,10 @@ def follow_module(group, label, name, strategy):
         run.step()
         states.append(gather_state(run))
     return states
+
+
+def follow_random_models(group, algorithm, batch_size):
+    return random_models(algorithm, batch_size, group)
 
 
 def traffic(group, graph, width, dtype):

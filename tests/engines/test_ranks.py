@@ -19,6 +19,7 @@ from rank_workers import (
     diverging,
     experiment,
     made,
+    random_models,
     simulation,
     trajectory,
 )
@@ -127,6 +128,13 @@ def test_keystream_masks_and_batched_gradients(group):
         assert_same_trajectory(
             found[0], trajectory("lppa", "undirected", torch.float64, **options), 1e-12
         )
+
+
+@pytest.mark.parametrize(("label", "batch_size"), [("dsgt", 3), ("dsgt", None), ("private-sgd", 3)])
+def test_models_draw_for_their_samples_what_they_draw_in_one_process(group, label, batch_size):
+    found = group.do("follow_random_models", label, batch_size)[0]
+    for name, rows in random_models(label, batch_size).items():
+        np.testing.assert_allclose(found[name], rows, rtol=0, atol=1e-12 * max(1, abs(rows).max()))
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

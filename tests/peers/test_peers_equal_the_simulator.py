@@ -12,7 +12,7 @@ from federations import (
     simulated,
 )
 
-from tacit.config.sections import RobustSection
+from tacit.config.sections import AugmentSection, RobustSection
 
 pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
 ALGORITHMS = {
@@ -46,6 +46,8 @@ MODELS = {
     "lppa, transformer": (ALGORITHMS["lppa fresh"], TRANSFORMER),
     "pdmm, transformer": (ALGORITHMS["pdmm"], TRANSFORMER),
 }
+# On images that are cropped and flipped at random.
+AUGMENTED = {"dsgt, augmented": {"name": "dsgt", "lr": 0.05}, "private-sgd, augmented": PRIVATE}
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
 
@@ -72,19 +74,28 @@ def federations(tmp_path_factory):
         homes[label] = federation(
             base / f"r{number}", config.model_copy(update={"robust": section})
         )
+    for number, (label, algorithm) in enumerate(AUGMENTED.items()):
+        config = plan(algorithm)
+        data = config.data.model_copy(update={"augment": AugmentSection(crop=2, flip=True)})
+        homes[label] = federation(base / f"a{number}", config.model_copy(update={"data": data}))
     run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
     return homes
 
 
-@pytest.mark.parametrize("label", [*ALGORITHMS, *MODELS, *ROBUST])
+@pytest.mark.parametrize("label", [*ALGORITHMS, *MODELS, *ROBUST, "dsgt, augmented"])
 def test_the_models_are_those_of_the_simulator(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert relative_distance(found, expected) < 1e-6
     assert (expected[0] != expected[1]).any()
 
 
-@pytest.mark.parametrize("label", SUMS)
+@pytest.mark.parametrize("label", [*SUMS, "private-sgd, augmented"])
 def test_masked_sums_give_the_models_of_the_simulator_to_the_last_bit(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert torch.equal(found, expected)
     assert torch.equal(found, found[:1].expand_as(found))
+
+
+def test_augmentation_has_an_effect(federations):
+    plain, augmented = models(federations["dsgt"]), models(federations["dsgt, augmented"])
+    assert relative_distance(plain, augmented) > 1e-3

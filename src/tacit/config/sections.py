@@ -42,6 +42,15 @@ class TaskSection(OpenSection):
     """The task: "adaptive-filtering" or "localization"."""
 
 
+class AugmentSection(Section):
+    """Random changes of the images that gradients see; models are evaluated on the given ones."""
+
+    crop: NonNegativeInt = 0
+    """Pixels that an image is moved by at most; what leaves it is cut off, zeros come in."""
+    flip: bool = False
+    """Whether half of the images are mirrored, left to right."""
+
+
 class DataSection(OpenSection):
     """The dataset."""
 
@@ -53,6 +62,8 @@ class DataSection(OpenSection):
     """Number of test samples to keep, drawn at random; default: all."""
     seed: NonNegativeInt = 0
     """Seed of everything that is drawn from the dataset's files; independent of `run.seed`."""
+    augment: AugmentSection | None = None
+    """Random changes of the images in training; default: none."""
 
 
 class PartitionSection(OpenSection):

@@ -44,6 +44,11 @@ def make_training_task(
         parts: Inputs and classes of each client.
         test: Inputs and classes to evaluate on; None: each client's own.
     """
+    section, augment = config.data.augment, None
+    if section is not None:
+        with prefix_errors("[data.augment]"):
+            augment = data.Augment(section.crop, section.flip)
+            augment.check(shape)
     with prefix_errors("[model]"):
         return Task.from_module(
             make_model(config.model, shape, classes, config.run.seed),
@@ -51,6 +56,7 @@ def make_training_task(
             batch_size=config.run.batch_size,
             test=test,
             init=config.model.init,
+            augment=augment,
         )
 
 

@@ -1,3 +1,4 @@
+from tacit.data.augmentation import Augment as Augment
 from tacit.data.dataset import (
     Dataset as Dataset,
     DatasetSource as DatasetSource,

@@ -1,4 +1,5 @@
 from tacit.models.building import build as build
+from tacit.models.dropout import keyed as keyed
 from tacit.models.networks import (
     deep_tanh_cnn as deep_tanh_cnn,
     lenet as lenet,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tacit.core.devices import to_device
 from tacit.core.randomness import (
@@ -30,6 +31,7 @@ from tacit.core.randomness import (
 )
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.poisson import PoissonSampler
+from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws, client_keys, keyed_parts
 
 Device = torch.device | str
 # A number of clients → the ranges of clients to process together.
@@ -62,6 +64,7 @@ class FullBatchSource:
     """Every gradient sees all of its client's part."""
 
     parts: Sequence[Part]
+    draws: SampleDraws = NO_DRAWS
     steps_per_epoch: int = 1
 
     @property
@@ -73,13 +76,24 @@ class FullBatchSource:
         return max(sum(array.numel() for array in part) for part in self.parts)
 
     def loader(self, ids: Tensor, positions: Tensor, seed: int, device: Device) -> BatchLoader:
-        return FullBatchLoader([self.parts[i] for i in positions.tolist()], device)
+        parts = [self.parts[i] for i in positions.tolist()]
+        if self.draws.needed:
+            sizes = [len(part[0]) for part in parts]
+            keys = torch.split(client_keys(ids.cpu(), sizes, seed), sizes)
+            parts = [(*part, own) for part, own in zip(parts, keys, strict=True)]
+        return FullBatchLoader(parts, device, self.draws)
 
 
 class FullBatchLoader:
-    """Loads whole parts; clients whose arrays have the same shapes share chunks."""
+    """Loads whole parts; clients whose arrays have the same shapes share chunks.
 
-    def __init__(self, parts: Sequence[Part], device: Device) -> None:
+    If anything is drawn for the samples, the last array of each part has their keys.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], device: Device, draws: SampleDraws = NO_DRAWS
+    ) -> None:
+        self.draws, self._device = draws, torch.device(device)
         by_shape: dict[tuple[torch.Size, ...], list[int]] = {}
         for row, part in enumerate(parts):
             by_shape.setdefault(tuple(array.shape for array in part), []).append(row)
@@ -89,11 +103,20 @@ class FullBatchLoader:
             arrays = tuple(torch.stack(column).to(device) for column in columns)
             self._groups.append((torch.tensor(rows, device=device), arrays))
 
-    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+    def chunks(self, number: int | Tensor, split: Split) -> Iterator[Chunk]:
         single_group = len(self._groups) == 1
         for rows, arrays in self._groups:
             for chunk in split(len(rows)):
-                yield (chunk if single_group else rows[chunk]), partial(gather, arrays, chunk)
+                load = partial(self._load, arrays, chunk, number)
+                yield (chunk if single_group else rows[chunk]), load
+
+    def batches(self, number: int) -> Tensor | None:
+        """The number of a batch [1] on the device; None if all batches are the same."""
+        return torch.full((1,), number, device=self._device) if self.draws.needed else None
+
+    def _load(self, arrays: Part, chunk: slice, number: int | Tensor) -> Part:
+        some = gather(arrays, chunk)
+        return self.draws.of(some[:-1], some[-1], number) if self.draws.needed else some
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +125,7 @@ class MiniBatchSource:
 
     parts: Parts
     batch_size: int
+    draws: SampleDraws = NO_DRAWS
 
     @property
     def clients(self) -> int:
@@ -129,8 +153,10 @@ class MiniBatchLoader:
     def __init__(
         self, source: MiniBatchSource, ids: Tensor, positions: Tensor, seed: int, device: Device
     ) -> None:
-        parts, positions = source.parts, positions.cpu()
-        self.arrays = tuple(array.to(device) for array in parts.arrays)
+        parts, positions, self.draws = source.parts, positions.cpu(), source.draws
+        if self.draws.needed:
+            parts = keyed_parts(parts, ids.cpu(), positions, seed)
+        self._arrays = tuple(array.to(device) for array in parts.arrays)
         self._order = parts.order.to(device)
         self._first = parts.offsets[positions]
         self._sizes = parts.sizes[positions]
@@ -170,10 +196,29 @@ class MiniBatchLoader:
             self._epoch = epochs
         return self._batches[self._device_begin + number % self._device_slots]
 
-    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+    def batches(self, number: int) -> Tensor:
+        """Batch `number` of each hosted client as one tensor [n, …], which `load_batches` takes.
+
+        It is the indices, and the number in a last column if anything is drawn for the samples.
+        """
         index = self.indices(number)
-        for chunk in split(len(index)):
-            yield chunk, partial(gather, self.arrays, index[chunk])
+        return functional.pad(index, (0, 1), value=number) if self.draws.needed else index
+
+    def load_batches(self, batches: Tensor) -> Part:
+        """The arrays [k, batch, ...] of some rows of `batches`."""
+        if not self.draws.needed:
+            return gather(self._arrays, batches)
+        return self.load(batches[:, :-1], batches[:, -1:])
+
+    def load(self, index: slice | Tensor, number: int | Tensor) -> Part:
+        """The samples at these indices [..., B] of the shared arrays, for batch `number`."""
+        some = gather(self._arrays, index)
+        return self.draws.of(some[:-1], some[-1], number) if self.draws.needed else some
+
+    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+        batches = self.batches(number)
+        for chunk in split(len(batches)):
+            yield chunk, partial(self.load_batches, batches[chunk])
 
     def _shuffle_equal(self, epoch: int) -> None:
         """Cache an epoch's batches of all clients, which have the same number of samples."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -15,22 +15,28 @@ from torch.func import functional_call
 
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
+from tacit.models.dropout import MaskKeys, use_keys
+from tacit.tasks.parts import Part
 
 Loss = Callable[..., Tensor]
 
 
 class CopyPerThread:
-    """A callable with one copy per thread, because calling it may change it."""
+    """A callable with one copy per thread, because calling it may change it.
 
-    def __init__(self, original: Callable[..., Tensor]) -> None:
-        self.original = original
-        self._copies: dict[int, Callable[..., Tensor]] = {}
+    The tensors in `shared` are not copied.
+    """
+
+    def __init__(self, original: Callable[..., Any], shared: Iterable[Tensor] = ()) -> None:
+        self.original, self._shared = original, list(shared)
+        self._copies: dict[int, Callable[..., Any]] = {}
 
     def local(self) -> Any:
         """The copy of the current thread."""
         thread = threading.get_ident()
         if thread not in self._copies:
-            self._copies[thread] = copy.deepcopy(self.original)
+            memo = {id(tensor): tensor for tensor in self._shared}
+            self._copies[thread] = copy.deepcopy(self.original, memo)
         return self._copies[thread]
 
     def __call__(self, *arguments: Tensor) -> Tensor:
@@ -44,14 +50,32 @@ def thread_safe(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return function if stateless else CopyPerThread(function)
 
 
+@dataclass(frozen=True, eq=False)
+class PureModule:
+    """A module as a function of parameters, inputs and keys; `masks` is None without dropout."""
+
+    module: nn.Module
+    masks: MaskKeys | None
+
+    def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Any:
+        if self.masks is None:
+            return functional_call(self.module, parameters, inputs)
+        with self.masks.used(keys):
+            return functional_call(self.module, parameters, inputs)
+
+    def per_thread(self) -> CopyPerThread:
+        """One copy per thread, since a call puts its parameters into the module."""
+        return CopyPerThread(self, [*self.module.parameters(), *self.module.buffers()])
+
+
 class FlatModule:
     """A module whose trainable parameters are one vector of P numbers.
 
-    The parameters have the order of `named_parameters`.
+    The parameters have the order of `named_parameters`. Its dropout is keyed by sample.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = copy.deepcopy(module).cpu()
+        self.module, self._masks = use_keys(copy.deepcopy(module).cpu())
         _check_layers(self.module)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         if not named:
@@ -68,8 +92,12 @@ class FlatModule:
                 f"The model's parameters are {', '.join(sorted(map(str, found)))}.",
                 "Make them all float32 or all float64: model.float() or model.double().",
             )
-        # A call puts its parameters into the module.
-        self._copies = CopyPerThread(self.module)
+        self._copies = PureModule(self.module, self._masks).per_thread()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the module has dropout, and so takes keys in training."""
+        return self._masks is not None
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
@@ -78,9 +106,12 @@ class FlatModule:
             n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)
         }
 
-    def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
-        """The module's output with parameters `theta` [P]."""
-        output: Tensor = functional_call(self._copies.local(), self.unflatten(theta), inputs)
+    def __call__(self, theta: Tensor, *inputs: Tensor, keys: Tensor | None = None) -> Tensor:
+        """The module's output with parameters `theta` [P].
+
+        Without the keys [B] of the samples there is no dropout.
+        """
+        output: Tensor = self._copies.local()(self.unflatten(theta), inputs, keys)
         return output
 
     def weights(self) -> Tensor:
@@ -90,9 +121,28 @@ class FlatModule:
     def to(self, device: torch.device | str) -> FlatModule:
         """A copy with frozen parameters and buffers on `device`."""
         moved = copy.copy(self)
-        moved.module = copy.deepcopy(self.module).to(device)
-        moved._copies = CopyPerThread(moved.module)
+        moved.module, moved._masks = copy.deepcopy((self.module, self._masks))
+        moved.module.to(device)
+        moved._copies = PureModule(moved.module, moved._masks).per_thread()
         return moved
+
+    def check(self, *inputs: Tensor) -> None:
+        """Run a few samples [B, ...].
+
+        Raises:
+            Misuse: If the module draws random numbers, writes to its buffers, or has dropout of
+                tensors that do not divide into samples.
+        """
+        check_pure(self.module, *inputs)
+        if self._masks is None:
+            return
+        shapes = []
+        for count in (2, 3):
+            some = [array[torch.arange(count) % len(array)] for array in inputs]
+            with torch.no_grad(), self._masks.recorded(torch.arange(count)) as found:
+                self.module(*some)
+            shapes.append(found)
+        self._masks.find_batch_dims(*shapes)
 
     def random_weights(self, *key: int | str) -> Tensor:
         """Keyed random parameters [P], drawn by the layers' own `reset_parameters`."""
@@ -122,13 +172,20 @@ class FlatModule:
 
 @dataclass(frozen=True)
 class ModuleLoss:
-    """θ, inputs, targets ↦ criterion(module(inputs; θ), targets)."""
+    """θ, inputs, targets ↦ criterion(module(inputs; θ), targets).
+
+    If it is `keyed`, the last array has the keys of the samples, by which dropout is drawn.
+    """
 
     flat: FlatModule
     criterion: Callable[..., Tensor]
+    keyed: bool = False
 
     def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
-        return self.criterion(self.flat(theta, inputs), *targets)
+        keys = None
+        if self.keyed:
+            *targets, keys = targets  # type: ignore[assignment]
+        return self.criterion(self.flat(theta, inputs, keys=keys), *targets)
 
     def to(self, device: torch.device | str) -> ModuleLoss:
         """This loss with the module's buffers on `device`."""
@@ -146,12 +203,6 @@ def _check_layers(module: nn.Module) -> None:
                 "and are not part of the model that clients exchange.",
                 "Use nn.GroupNorm (or track_running_stats=False) instead.",
             )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            raise Misuse(
-                f"Layer {name or 'model'!r} is a {kind} with p = {layer.p}: it draws from a hidden "
-                "random stream.",
-                "Remove it or set p = 0; all randomness in Tacit is keyed.",
-            )
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
@@ -165,7 +216,8 @@ def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:
     if drew:
         raise Misuse(
             f"The {name} draws from a hidden random stream in training.",
-            "Remove its dropout or other random step; all randomness in Tacit is keyed.",
+            "Use layers such as nn.Dropout, which Tacit keys, in place of functions such as "
+            "functional.dropout, or remove the random step.",
         )
     return result
 

@@ -33,12 +33,14 @@ class PoissonSample:
         counts: How many of them belong to each hosted client, int64 [n].
         sizes: How many samples each hosted client has, int64 [n].
         rate: The probability with which each of them was drawn.
+        number: The number of the gradient, which keys what else is drawn for the samples.
     """
 
     index: Tensor
     counts: Tensor
     sizes: Tensor
     rate: float
+    number: int = 0
 
     @cached_property
     def bounds(self) -> Tensor:

@@ -14,11 +14,13 @@ from torch.nn import functional
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
+from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
-from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, thread_safe
 from tacit.tasks.parts import Part, Parts, as_part, as_parts
+from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
 
 Init = Literal["module", "same", "independent"]
@@ -44,6 +46,7 @@ class Task:
             number if it moves.
         proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
         clip: Bound on the norm of every gradient.
+        draws: What is drawn for each sample of a gradient.
     """
 
     loss: Loss
@@ -56,6 +59,7 @@ class Task:
     optimum: Tensor | Callable[[int], Tensor] | None = None
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None
+    draws: SampleDraws = NO_DRAWS
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -71,12 +75,13 @@ class Task:
         batch_size: int | None = None,
         test: Any = None,
         init: Init = "module",
+        augment: Augment | None = None,
     ) -> Task:
         """Train a module on each client's inputs and targets.
 
         Args:
-            module: The model. It must be a pure function of its parameters and inputs: no dropout,
-                no running statistics.
+            module: The model. It must be a pure function of its parameters and inputs, but for
+                dropout, whose masks are drawn from keys of the samples: see `models.keyed`.
             parts: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]) or a
                 map-style torch Dataset.
             loss: `loss(output, targets)`, a mean over the batch.
@@ -86,6 +91,7 @@ class Task:
             init: Initial models: the module's own weights ("module"), one random draw for all
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
+            augment: Random changes of the images of every gradient; not in evaluation.
 
         Returns:
             A task with a model of P parameters per client.
@@ -111,7 +117,9 @@ class Task:
             raise Misuse(
                 "The parts hold one array.", "from_module needs (inputs, targets) per client."
             )
-        check_pure(flat.module, held.arrays[0][:2])
+        flat.check(held.arrays[0][:2])
+        if augment is not None:
+            augment.check(held.arrays[0].shape[1:])
         loss = thread_safe(loss)
         module_loss = ModuleLoss(flat, loss)
         evaluation: Evaluation = LocalLoss(module_loss, held)
@@ -132,8 +140,9 @@ class Task:
             return one.repeat(len(clients), 1)
 
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
-        task = cls(module_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        return task._checked()
+        keyed_loss = replace(module_loss, keyed=flat.keyed)
+        task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
+        return replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
 
     @classmethod
     def from_loss(
@@ -207,8 +216,10 @@ class Task:
         """Where the data of gradients come from."""
         if isinstance(self.parts, Parts):
             assert self.batch_size is not None
-            return MiniBatchSource(self.parts, self.batch_size)
-        return FullBatchSource(self.parts) if isinstance(self.parts, Sequence) else self.parts
+            return MiniBatchSource(self.parts, self.batch_size, self.draws)
+        if isinstance(self.parts, Sequence):
+            return FullBatchSource(self.parts, self.draws)
+        return self.parts
 
     def loader(
         self, ids: Tensor, seed: int, device: torch.device | str, positions: Tensor | None = None

@@ -334,3 +334,26 @@ def test_a_parameter_outside_layers_is_refused_with_a_remedy_that_works(tiny):
         tiny(f"model.name={__name__}:Noisy"),
     )
     assert 'init="module"' in message
+
+
+class TestAugment:
+    @staticmethod
+    def config(*overrides):
+        keys = {
+            "data": {"limit_train": 300, "limit_test": 50},
+            "graph": {"clients": 3},
+            "algorithm": {"name": "dsgt", "lr": 0.1},
+        }
+        return make_config(keys, overrides)
+
+    def test_images_are_augmented_in_training_only(self):
+        made = build(self.config("data.augment.crop=2", "data.augment.flip=true"))
+        assert made.task.draws.augment == data.Augment(crop=2, flip=True)
+        assert torch.equal(made.task.parts.arrays[0], build(self.config()).task.parts.arrays[0])
+        assert build(self.config()).task.draws.augment is None
+
+    def test_what_cannot_be_augmented_is_refused(self):
+        message = misuse_message(build, self.config("data.augment.crop=28"))
+        assert_mentions(message, "[data.augment]", "(1, 28, 28)", "crop = 28")
+        message = misuse_message(self.config, "data.augment.rotate=3")
+        assert_mentions(message, "data.augment.rotate")

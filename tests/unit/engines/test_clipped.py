@@ -60,7 +60,7 @@ def objective(task, pool=None, clients=None):
 def with_backend(task, strategy, pool=None):
     hosted = objective(task, pool)
     backend = SampleBackend.of(task, strategy)
-    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader.arrays, hosted.pool)
+    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, hosted.pool)
     return hosted
 
 

@@ -65,7 +65,7 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, strateg
         task, ids.tolist(), task.loader(ids, 0, "cpu"), "batched", 0, "cpu", pool
     )
     backend = SampleBackend.of(task, strategy)
-    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader.arrays, pool)
+    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, pool)
     theta = task.initial(0, [0]).expand(clients, -1)
 
     def gradients(present):
@@ -152,7 +152,7 @@ def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(
         else:
             workspace = hosted._clipped_sums.backend.workspace
             monkeypatch.setitem(strategies.WORKSPACE, "cpu", passes * workspace)
-            place = hosted.place_sample(theta, hosted.drawn(sampling))
+            place = hosted.place_sample(theta, hosted.drawn(sampling, 0))
             total = hosted.clipped_sum_on(theta, place, sampling.clip, torch.empty(1, 1))
         return mechanism.code, int(mechanism.code.encode(total)[0, 0])
 

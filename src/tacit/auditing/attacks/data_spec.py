@@ -41,6 +41,8 @@ def batch_size(task: Task, client: int) -> int:
 def reuses_batches(task: Task) -> bool:
     """Whether all gradients of a client see the same data."""
     source = task.source
+    if task.draws.needed:
+        return False
     if isinstance(source, MiniBatchSource):
         return bool((source.parts.sizes == source.batch_size).all())
     return isinstance(source, FullBatchSource)

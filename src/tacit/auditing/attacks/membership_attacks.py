@@ -155,7 +155,8 @@ class MembershipAttacks:
         if reuses_batches(task):
             numbers = set(list(numbers)[:1])
         held = distinct([self._truth.batch(victim, number) for number in sorted(numbers)])
-        candidates = Candidates.of(held, self._truth.non_members(victim), self._options.seed)
+        others = self._truth.non_members_as_seen(victim)
+        candidates = Candidates.of(held, others, self._options.seed)
         if candidates is None:
             return []
         dtype, device = self._loss.flat.dtype, self._options.device

@@ -72,6 +72,11 @@ def why_not_invertible(task: Task) -> str | None:
     """Why the gradients of a task cannot be inverted; None if they can."""
     if not isinstance(task.loss, ModuleLoss):
         return "inversion needs a model that classifies inputs; this task has a loss of its own"
+    if task.loss.keyed:
+        return (
+            "inversion does not know the masks of dropout; to attack, audit the same model with "
+            "p = 0"
+        )
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):
         return "inversion needs clients that hold data; this task is a stream"
     truth = Truth(task, 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.core.sample_keys import sample_keys
 from tacit.tasks.batches import one_chunk
 from tacit.tasks.evaluation import TestSet
 from tacit.tasks.parts import Part, Parts
@@ -25,7 +26,7 @@ class Truth:
     number: int | None = None
 
     def batch(self, client: int, number: int) -> Part:
-        """The arrays, inputs first, that a client's gradient `number` saw."""
+        """The arrays, inputs first, that a client's gradient `number` saw; images augmented."""
         at, keyed_by = torch.tensor([client]), client if self.number is None else self.number
         loader = self.task.loader(torch.tensor([keyed_by]), self.seed, "cpu", positions=at)
         ((_, load),) = loader.chunks(number, one_chunk)
@@ -56,3 +57,14 @@ class Truth:
         if not held:
             return None
         return torch.cat([x for x, _ in held]), torch.cat([y for _, y in held])
+
+    def non_members_as_seen(self, client: int) -> tuple[Tensor, Tensor] | None:
+        """`non_members` with the random changes that gradients see of their images.
+
+        Without them, members could be told from others by the changes alone.
+        """
+        found, augment = self.non_members(client), self.task.draws.augment
+        if found is None or augment is None:
+            return found
+        x, y = found
+        return augment(x, sample_keys(self.seed, self.task.clients, len(x))), y

@@ -28,6 +28,7 @@ from tacit.engines.lazy_clients import LazyClients, LazyNetwork
 from tacit.engines.lazy_rows import Computed, Drawn, Known, Workspace, evaluated_state
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
+from tacit.tasks.poisson import PoissonSample
 
 
 class NotCapturable(Exception):
@@ -56,7 +57,7 @@ class DeviceClock:
                 index = here.objective.samples(1 + local)
                 self._samples[local] = None if index is None else index.clone()
             else:
-                sample = here.objective.drawn(self._sampling(0, local, sampling))
+                sample = self._drawn(0, local, sampling)
                 self._places[local] = here.objective.place_sample(like, sample), sampling
 
     def set(self, t: int) -> bool:
@@ -69,11 +70,11 @@ class DeviceClock:
                 on_device.fill_(now)
         for local, index in self._samples.items():
             if index is not None:
-                batch = self.objective.samples(1 + t * self._here.gradients_per_step + local)
+                batch = self.objective.samples(self._number(t, local))
                 assert batch is not None
                 index.copy_(batch)
         return all(
-            place.load(self.objective.drawn(self._sampling(t, local, sampling)))
+            place.load(self._drawn(t, local, sampling))
             for local, (place, sampling) in self._places.items()
         )
 
@@ -100,6 +101,14 @@ class DeviceClock:
             raise NotCapturable("it samples otherwise than in earlier iterations")
         clip = self._sampling(0, local, sampling).clip
         return self.objective.clipped_sum_on(theta, place, clip, out)
+
+    def _number(self, t: int, local: int) -> int:
+        """The number of gradient `local` of iteration t."""
+        return 1 + t * self._here.gradients_per_step + local
+
+    def _drawn(self, t: int, local: int, drawn: Drawn) -> PoissonSample:
+        sampling = self._sampling(t, local, drawn)
+        return self.objective.drawn(sampling, self._number(t, local))
 
     def _sampling(self, t: int, local: int, drawn: Drawn) -> Sampling:
         bound, rate, rounding = drawn

@@ -24,9 +24,8 @@ from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.sample_backends import SampleBackend
 from tacit.engines.gradients.separable import check_separable
-from tacit.tasks.batches import BatchLoader, MiniBatchLoader, gather
+from tacit.tasks.batches import BatchLoader, MiniBatchLoader
 from tacit.tasks.layers.basic import kernels_for
-from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample, capacity
 from tacit.tasks.sample_gradients import write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
@@ -99,7 +98,7 @@ class ClippedSums:
     """Sums of clipped gradients over samples of shared arrays."""
 
     backend: SampleBackend
-    arrays: Part
+    loader: MiniBatchLoader
     pool: WorkerPool
     apart: bool = False  # client by client, so that sums are rounded as if each were alone
     # Captured passes by samples, clients and bound.
@@ -119,10 +118,10 @@ class ClippedSums:
         Raises:
             Misuse: If the task has no mini-batches, or its samples influence each other.
         """
-        arrays = require_samples(loader).arrays
-        check_separable(task.loss, theta, arrays)
-        some = gather(arrays, slice(0, 2))
-        return cls(SampleBackend.first_usable(task, theta, some), arrays, pool, apart)
+        samples = require_samples(loader)
+        two = samples.load(slice(0, 2), 0)
+        check_separable(task.loss, theta, two)
+        return cls(SampleBackend.first_usable(task, theta, two), samples, pool, apart)
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
@@ -156,9 +155,9 @@ class ClippedSums:
         self, size: int, bound: float, theta: Tensor, packed: Tensor, out: Tensor
     ) -> None:
         """The sums of one pass: theta [1, P], a row of a `DeviceSample` [1, ...], out [rows, P]."""
-        index, bounds = packed[0, :size], packed[0, size:]
+        index, bounds, number = packed[0, :size], packed[0, size:-1], packed[0, -1:]
         with self.backend.pass_context(theta.device):
-            products = self.backend.gradients(theta[0], gather(self.arrays, index))
+            products = self.backend.gradients(theta[0], self.loader.load(index, number))
         write_sums = write_masked_sums
         if kernels_for(products[0].right) is not None:
             from tacit.tasks.layers import gpu_samples
@@ -203,7 +202,8 @@ class ClippedSums:
             sums = [(piece.bounds, out[piece.begun])]
             if piece.carried:
                 sums.append((torch.tensor([0, piece.carried]), rest))
-            products = self.backend.gradients(theta[piece.model], gather(self.arrays, index))
+            samples = self.loader.load(index, sample.number)
+            products = self.backend.gradients(theta[piece.model], samples)
             write_clipped_sums(products, bound, sums)
 
         with self.backend.pass_context(theta.device):

@@ -24,8 +24,8 @@ class DeviceSample:
     takes those of one client. What is too much for one pass is in the next.
 
     Attributes:
-        packed: Per pass the indices of its samples, padded with zeros, and then the bounds of the
-            clients in it, int64 [passes, size + rows + 1].
+        packed: Per pass the indices of its samples, padded with zeros, the bounds of the clients
+            in it, and the number of the gradient, int64 [passes, size + rows + 2].
         size: Samples that a pass takes.
         clients: Number of clients n.
         shared: Whether all clients have the same model.
@@ -54,7 +54,7 @@ class DeviceSample:
         size = GRAIN * max(1, -(-min(usual, largest) // GRAIN))
         passes = max(1, -(-max(drawn, usual) // size)) * (1 if shared else clients)
         rows = clients if shared else 1
-        packed = torch.zeros(passes, size + rows + 1, dtype=torch.int64, device=device)
+        packed = torch.zeros(passes, size + rows + 2, dtype=torch.int64, device=device)
         place = cls(packed, size, clients, shared)
         place.load(sample)
         return place
@@ -73,7 +73,8 @@ class DeviceSample:
                 row, first = packed[owner * steps + step], own[0] + step * self.size
                 some = index[first : min(first + self.size, own[-1])]
                 row[: len(some)] = some
-                row[self.size :] = np.clip(own - first, 0, self.size)
+                row[self.size : -1] = np.clip(own - first, 0, self.size)
+                row[-1] = sample.number
         self.packed.copy_(to_device(torch.from_numpy(packed), self.packed.device))
         return True
 

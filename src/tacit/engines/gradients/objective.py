@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -21,7 +21,7 @@ from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.strategies import WORKSPACE, Strategy
-from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
+from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
@@ -130,31 +130,31 @@ class HostedObjective:
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         out = torch.empty_like(theta) if out is None else out
         if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
-            self._replay(theta, self.loader.indices(number), out)
+            self._replay(theta, self.loader.batches(number), out)
         else:
             self._write(theta, self.loader.chunks(number, self._split), out)
         return self._clipped(out)
 
     def samples(self, number: int) -> Tensor | None:
-        """Indices of the samples in batch `number`, [n, batch]; None if every batch has all.
+        """What tells batch `number` from others, a tensor; None if all batches are the same.
 
         Raises:
             TypeError: If the data are a stream, whose samples have no indices.
         """
-        if isinstance(self.loader, FullBatchLoader):
-            return None
-        if not isinstance(self.loader, MiniBatchLoader):
+        if not isinstance(self.loader, FullBatchLoader | MiniBatchLoader):
             raise TypeError("samples of a stream have no indices")
-        return self.loader.indices(number)
+        return self.loader.batches(number)
 
     def grad_on(self, theta: Tensor, samples: Tensor | None, out: Tensor) -> Tensor:
         """Write the gradients [n, P] on these samples into `out`.
 
         The work does not depend on the samples, so it can be captured.
         """
-        if samples is None:
-            self._write(theta, self.loader.chunks(0, self._split), out)
+        if isinstance(self.loader, FullBatchLoader):
+            number = 0 if samples is None else samples
+            self._write(theta, self.loader.chunks(number, self._split), out)
         else:
+            assert samples is not None
             for rows in self._split(len(samples)):
                 self._write_batches(theta[rows], samples[rows], out[rows])
         return self._clipped(out)
@@ -174,10 +174,10 @@ class HostedObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
-        return self.clipped_sum_of(theta, self.drawn(sampling), sampling.clip, out)
+        return self.clipped_sum_of(theta, self.drawn(sampling, number), sampling.clip, out)
 
-    def drawn(self, sampling: Sampling) -> PoissonSample:
-        """The samples that the hosted clients draw.
+    def drawn(self, sampling: Sampling, number: int) -> PoissonSample:
+        """The samples that the hosted clients draw for gradient `number`.
 
         Raises:
             Misuse: If they may be so many that rounding takes more than its share of the bound.
@@ -196,7 +196,7 @@ class HostedObjective:
         def words(ids: Tensor, width: int) -> Tensor:
             return sampling.draw(torch.searchsorted(hosted, ids), width)
 
-        return self.poisson_sample(sampling.rate, words)
+        return replace(self.poisson_sample(sampling.rate, words), number=number)
 
     def clipped_sum_of(
         self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor | None = None
@@ -248,18 +248,18 @@ class HostedObjective:
     def _clipped(self, gradients: Tensor) -> Tensor:
         return gradients if self.task.clip is None else self.task.clip.clip_(gradients)
 
-    def _replay(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
-        """Write the gradients on the samples at `index` [n, batch], by captured passes."""
-        for rows in self._split(len(index)):
-            size = rows.stop - rows.start
+    def _replay(self, theta: Tensor, batches: Tensor, out: Tensor) -> None:
+        """Write the gradients on these batches [n, …] of the loader, by captured passes."""
+        for rows in self._split(len(batches)):
+            size, some = rows.stop - rows.start, batches[rows]
             if size not in self._captured:
-                self._captured[size] = captured_pass(self._write_batches, theta[rows], index[rows])
-            self._captured[size](theta[rows], index[rows], out[rows])
+                self._captured[size] = captured_pass(self._write_batches, theta[rows], some)
+            self._captured[size](theta[rows], some, out[rows])
 
-    def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+    def _write_batches(self, theta: Tensor, batches: Tensor, out: Tensor) -> None:
         assert isinstance(self.loader, MiniBatchLoader)
         with self._backend.pass_context(self.device):
-            self._backend.write(theta, gather(self.loader.arrays, index), out)
+            self._backend.write(theta, self.loader.load_batches(batches), out)
 
     def _write(self, theta: Tensor, chunks: Iterable[Chunk], out: Tensor) -> None:
         backend = self._backend

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from tacit.models.dropout import KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
@@ -33,7 +34,10 @@ class Chain:
 
     @classmethod
     def from_module(cls, flat: FlatModule, inputs: Tensor) -> Chain | str:
-        """The module for inputs [samples, ...] as a chain of layers, or why it is not one."""
+        """The module for inputs [samples, ...] as a chain of layers, or why it is not one.
+
+        Without dropout, as in evaluation.
+        """
         if inputs.dtype != flat.dtype:
             return f"inputs are {inputs.dtype}, the model {flat.dtype}"
         try:
@@ -154,6 +158,8 @@ def layered_loss(
     """The loss of a task as a chain of layers, or why it is not one."""
     if not isinstance(loss, ModuleLoss) or not isinstance(parts, Parts | Sequence):
         return "the loss is not that of a module on given data"
+    if loss.keyed:
+        return "the model has dropout"
     held = [parts.arrays] if isinstance(parts, Parts) else parts
     arrays = max(held, key=lambda part: len(part[0]))
     batch = len(arrays[0]) if batch_size is None else batch_size
@@ -192,7 +198,7 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
         # Not module.children(), which skips repeated modules.
         for part in module:
             yield from _leaves(part)
-    elif not _computes(module, nn.Identity):
+    elif not _computes(module, nn.Identity) and not isinstance(module, KeyedDropout):
         yield module
 
 

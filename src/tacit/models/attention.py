@@ -1,0 +1,109 @@
+"""Multi-head attention whose dropout is keyed by sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tacit.core.errors import Misuse
+
+if TYPE_CHECKING:
+    from tacit.models.dropout import MaskKeys
+
+
+class KeyedAttention(nn.MultiheadAttention):
+    """`nn.MultiheadAttention` with keyed dropout of its weights; made by `KeyedAttention.of`.
+
+    Without keys, as in evaluation, it is the layer that it was made from without dropout.
+    """
+
+    p: float
+    keys: MaskKeys
+
+    @classmethod
+    def of(cls, layer: nn.MultiheadAttention, keys: MaskKeys) -> KeyedAttention:
+        """The layer itself, turned into one with keyed dropout.
+
+        Raises:
+            Misuse: If it computes something else than `nn.MultiheadAttention`, or has extra keys.
+        """
+        extra = layer.bias_k is not None or layer.add_zero_attn
+        if extra or type(layer).forward is not nn.MultiheadAttention.forward:
+            raise Misuse(
+                f"The model has a {type(layer).__name__} with dropout = {layer.dropout} and "
+                + ("add_bias_kv or add_zero_attn." if extra else "a forward of its own."),
+                "Use a plain nn.MultiheadAttention, or set its dropout = 0.",
+            )
+        layer.__class__ = cls
+        assert isinstance(layer, cls)
+        layer.p, layer.dropout, layer.keys = layer.dropout, 0.0, keys
+        return layer
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.keys.keys is None:
+            return super().forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask,
+                average_attn_weights, is_causal,
+            )  # fmt: skip
+        if query.ndim != 3:
+            raise Misuse(
+                f"Attention with dropout sees a query {tuple(query.shape)} without samples.",
+                "Give it a batch [samples, length, features].",
+            )
+        if not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        q, k, v = map(self._by_head, self._projected(query, key, value))
+        scores = q @ k.mT * self.head_dim**-0.5
+        if (mask := self._mask(key_padding_mask, attn_mask, scores)) is not None:
+            scores = scores + mask
+        weights = scores.softmax(-1) * self.keys.factors(scores, self.p)
+        output = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
+        if not self.batch_first:
+            output = output.transpose(0, 1)
+        if not need_weights:
+            return output, None
+        return output, weights.mean(1) if average_attn_weights else weights
+
+    def _projected(self, *inputs: Tensor) -> list[Tensor]:
+        """Queries, keys and values [B, length, E]."""
+        if self._qkv_same_embed_dim:
+            matrices = self.in_proj_weight.chunk(3)
+        else:
+            matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        pairs = zip(inputs, matrices, biases, strict=True)
+        return [functional.linear(x, matrix, bias) for x, matrix, bias in pairs]
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """[B, length, E] as [B, heads, length, E/heads]."""
+        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _mask(
+        self, padding: Tensor | None, attention: Tensor | None, scores: Tensor
+    ) -> Tensor | None:
+        """What is added to the scores [B, heads, length, length]."""
+        masks = []
+        if padding is not None:
+            masks.append(padding[:, None, None, :])
+        if attention is not None:
+            masks.append(attention if attention.ndim == 2 else attention.reshape(scores.shape))
+        added = [
+            torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -torch.inf)
+            if mask.dtype == torch.bool
+            else mask.to(scores.dtype)
+            for mask in masks
+        ]
+        return sum(added[1:], added[0]) if added else None

@@ -1,0 +1,225 @@
+"""Models that draw for their samples have the same trajectory on every engine."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from capturable import FALLING, GRAPH, N
+from hosting import rows_of, run_apart, run_together
+from random_models import network, random_task
+from test_captured import captured
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import vector_to_parameters
+
+import tacit
+from support import suited
+from tacit.algorithms.algorithm import tensors_of
+from tacit.auditing.attacks.data_spec import reuses_batches
+from tacit.auditing.scoring.truth import Truth
+from tacit.core.workers import WorkerPool
+from tacit.engines.gradients.clipped import ClippedSums
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.watchdog import Watchdog
+from tacit.models.dropout import MaskKeys
+from tacit.simulation import Setting, Simulation
+from tacit.tasks.batches import one_chunk
+from tacit.tasks.parts import Parts
+from tacit.tasks.poisson import PoissonSample
+from tacit.tasks.sample_draws import NO_DRAWS
+
+ALGORITHMS = {
+    "lppa": tacit.LPPA(lr=FALLING, fresh=True),
+    "lppa, local steps": tacit.LPPA(lr=FALLING, fresh=True, local_steps=3),
+    "private-sgd": suited.made(tacit.PrivateSGD, momentum=0.9),
+}
+CASES = [("lppa", 3), ("lppa", None), ("lppa, local steps", 3), ("private-sgd", 3)]
+
+
+def case(name, batch_size):
+    task = random_task(N, batch_size)
+    return suited.suited(ALGORITHMS[name], task, GRAPH, steps=40)
+
+
+def advanced(algorithm, task, steps, gradients="batched", seed=3):
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=seed, gradients=gradients))
+    simulation.start()
+    for _ in range(steps):
+        simulation.step()
+    return simulation
+
+
+def assert_same(one, other):
+    for field, rows in tensors_of(other).items():
+        torch.testing.assert_close(getattr(one, field), rows, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "batch_size"), CASES)
+def test_batched_is_looped_and_dropout_has_an_effect(name, batch_size, monkeypatch):
+    algorithm, task = case(name, batch_size)
+    batched = advanced(algorithm, task, 5).state
+    assert_same(batched, advanced(algorithm, task, 5, "looped").state)
+    assert torch.equal(batched.theta, advanced(algorithm, task, 5).state.theta)
+    monkeypatch.setattr(MaskKeys, "keep", lambda self, shape, p, by_channel: torch.ones(shape))
+    everything = advanced(algorithm, task, 5).state
+    assert not torch.allclose(everything.theta, batched.theta, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "batch_size"), CASES)
+def test_replaying_gives_what_computing_gives(name, batch_size):
+    algorithm, task = case(name, batch_size)
+    straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
+    replayed = captured(other, algorithm, Watchdog())
+    for t in range(2, 9):
+        replayed.replay(t)
+    assert_same(replayed.state, straight.state)
+
+
+@pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
+@pytest.mark.parametrize(("name", "batch_size"), CASES)
+def test_clients_apart_draw_what_they_draw_together(name, batch_size, ids):
+    algorithm, task = case(name, batch_size)
+    together, recording = run_together(algorithm, task, GRAPH, 5, 3)
+    apart = run_apart(algorithm, task, GRAPH, 5, 3, ids, recording, lazily=True)
+    for state, all_clients in zip(apart, together, strict=True):
+        for field, rows in rows_of(ids, all_clients, GRAPH).items():
+            torch.testing.assert_close(getattr(state, field), rows, rtol=1e-10, atol=1e-10)
+
+
+def arrays_of(task, client, number, position=None, seed=3):
+    """What one client's gradient `number` sees."""
+    at = torch.tensor([client if position is None else position])
+    loader = task.loader(torch.tensor([client]), seed, "cpu", positions=at)
+    ((_, load),) = loader.chunks(number, one_chunk)
+    return load()
+
+
+@pytest.mark.parametrize("batch_size", [3, None])
+def test_a_node_that_holds_only_its_own_data_draws_the_same(batch_size):
+    task, client = random_task(N, batch_size), 4
+    part = task.parts.of(client) if batch_size else task.parts[client]
+    alone = replace(task, parts=Parts.concatenate([part]) if batch_size else [part])
+    for number in (0, 7):
+        own = arrays_of(alone, client, number, position=0)
+        assert all(map(torch.equal, own, arrays_of(task, client, number)))
+    assert not torch.equal(own[-1], arrays_of(task, client, 8)[-1])
+    assert not torch.equal(own[-1], arrays_of(alone, client, 7, position=0, seed=4)[-1])
+
+
+def test_a_sample_of_several_clients_has_a_key_at_each():
+    task = random_task(N)
+    x, y = task.parts.arrays
+    shared = replace(task, parts=Parts.split((x, y), [torch.arange(3)] * N))
+    loader = shared.loader(torch.arange(N), 3, "cpu")
+    ((_, load),) = loader.chunks(0, one_chunk)
+    inputs, labels, keys = load()
+    assert len(torch.unique(keys)) == 3 * N
+    for client in range(N):
+        alone = arrays_of(shared, client, 0)
+        assert all(map(torch.equal, alone, (one[client : client + 1] for one in load())))
+    assert len(torch.unique(inputs.flatten(0, 1), dim=0)) > 6
+    assert labels.shape == (N, 3)
+
+
+@pytest.mark.parametrize("strategy", ["batched", "looped"])
+def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(strategy):
+    """What the guarantee of private-sgd rests on: with and without a sample, same draws of all."""
+    task, bound = random_task(1), 0.05
+    loader = task.loader(torch.tensor([0]), 3, "cpu")
+    hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
+    hosted.__dict__["_clipped_sums"] = ClippedSums(
+        SampleBackend.of(task, strategy), loader, hosted.pool
+    )
+    theta = hosted.theta0()
+
+    def clipped(samples, number=5):
+        index = torch.tensor(samples)
+        counts = torch.tensor([len(samples)])
+        drawn = PoissonSample(index, counts, torch.tensor([9]), 1.0, number)
+        return hosted.clipped_sum_of(theta, drawn, bound)
+
+    everything = clipped(list(range(9)))
+    for one in range(9):
+        others = clipped([k for k in range(9) if k != one])
+        alone = clipped([one])
+        torch.testing.assert_close(everything - others, alone, rtol=1e-9, atol=1e-12)
+        assert float(alone.norm()) <= bound * (1 + 1e-9)
+    assert not torch.allclose(everything, clipped(list(range(9)), number=6))
+
+
+def test_samples_are_still_found_to_influence_each_other():
+    module = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Dropout(0.5),
+        nn.Linear(4, 2),
+    )  # fmt: skip
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(2)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    loader = task.loader(torch.arange(2), 3, "cpu")
+    hosted = HostedObjective(task, [0, 1], loader, "looped", 3, "cpu")
+    drawn = PoissonSample(torch.arange(4), torch.tensor([2, 2]), torch.tensor([8, 8]), 0.5)
+    with pytest.raises(tacit.Misuse, match="by itself"):
+        hosted.clipped_sum_of(hosted.theta0(), drawn, 1.0)
+
+
+def test_models_are_evaluated_without_draws():
+    task = random_task(N)
+    simulation = advanced(tacit.DSGT(lr=0.1), task, 2)
+    scores = simulation.task.evaluation.models(simulation.state.theta, range(N))
+    for client in range(N):
+        x, y = task.parts.of(client)
+        module = network().eval()
+        vector_to_parameters(simulation.state.theta[client], module.parameters())
+        expected = functional.cross_entropy(module(x), y).detach()
+        assert float(scores.loss[client]) == pytest.approx(float(expected))
+
+
+def test_tasks_without_draws_have_their_arrays_only():
+    parts = [(torch.randn(9, 3), torch.arange(9) % 2) for _ in range(2)]
+    task = tacit.Task.from_module(nn.Linear(3, 2), parts, batch_size=3)
+    loader = task.loader(torch.arange(2), 0, "cpu")
+    assert torch.equal(loader.batches(5), loader.indices(5))
+    assert [array.shape for array in arrays_of(task, 0, 5)] == [(1, 3, 3), (1, 3)]
+    assert task.loader(torch.arange(2), 0, "cpu").draws == NO_DRAWS
+
+
+def test_an_audit_says_that_it_cannot_invert_dropout():
+    """The proved part of the audit is as for any model: the gradients are what leaks."""
+    run = tacit.simulate(tacit.DSGT(lr=0.1), random_task(N), GRAPH, steps=2, transcript=True)
+    found = tacit.audit(run, "curious(1)", heat_map=False)
+    assert any("dropout" in note for note in found.notes)
+    assert not reuses_batches(random_task(N, None))
+
+
+def test_layered_gradients_of_augmented_images():
+    """A chain without dropout keeps its fast backend, and the images are those of the others."""
+    parts = [(torch.rand(9, 1, 6, 6).double(), torch.arange(9) % 2) for _ in range(N)]
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2)).double()
+    augment = tacit.Augment(crop=2, flip=True)
+    task = tacit.Task.from_module(module, parts, batch_size=3, augment=augment)
+    algorithm = tacit.DSGT(lr=0.1)
+    layered = advanced(algorithm, task, 5, "layered").state
+    assert_same(layered, advanced(algorithm, task, 5, "looped").state)
+    plain = tacit.Task.from_module(module, parts, batch_size=3)
+    assert not torch.allclose(layered.theta, advanced(algorithm, plain, 5).state.theta, atol=1e-3)
+
+
+def test_an_audit_compares_with_the_images_that_gradients_saw():
+    parts = [(torch.rand(8, 1, 6, 6), torch.arange(8) % 2) for _ in range(N)]
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2))
+    test = torch.rand(20, 1, 6, 6), torch.arange(20) % 2
+    augment = tacit.Augment(crop=2, flip=True)
+    options = {"batch_size": 1, "test": test, "augment": augment}
+    task = tacit.Task.from_module(module, parts, **options)
+    truth = Truth(task, 0)
+    seen = torch.cat([truth.batch(0, number)[0] for number in range(8)])
+    assert not any((seen[0] == own).all() for own in parts[0][0])
+    others, labels = truth.non_members_as_seen(0)
+    assert float((others == 0).double().mean()) > 0.1
+    assert torch.equal(labels, test[1])
+    # One sample and a linear layer with a bias: the gradient gives away the image exactly.
+    keep = tacit.Keep(insides=(1,), theta0=True)
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
+    found = tacit.audit(run, "curious(1)", heat_map=False, iterations=2)
+    (score,) = [r.score for r in found.results[0].reconstructions if r.kind == "gradient"][:1]
+    assert float(score.attack.mse.mean()) < 1e-9
