@@ -70,6 +70,12 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
     """
     kind = algorithm_class(name, "algorithm.name")
     hints = get_type_hints(kind)
+    for option in options:
+        if option not in options_of(kind) and option in kind.unsupported:
+            raise Misuse(
+                f"algorithm.{option} is not an option of {name}: {kind.unsupported[option]}.",
+                "Leave it out, or choose another algorithm: see docs/guides/optimizers.md.",
+            )
     _check_fields("algorithm", name, kind, options)
     values: dict[str, Any] = {}
     for option, value in options.items():
