@@ -53,6 +53,8 @@ from tacit.core.schedules import (
     Cosine as Cosine,
     Exponential as Exponential,
     Inverse as Inverse,
+    MultiStep as MultiStep,
+    Warmup as Warmup,
 )
 from tacit.data.augmentation import Augment as Augment
 from tacit.engines.robust_mixing import Robust as Robust

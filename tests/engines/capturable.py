@@ -44,6 +44,12 @@ VARIANTS = {
     "defl-vp private": replace(
         made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"
     ),
+    "lppa nesterov": made(tacit.LPPA, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "edsg momentum": made(tacit.EDSG, momentum=0.9),
+    "dsg adam": made(tacit.DSG, optimizer="adam", weight_decay=0.1),
+    "d-psgd adamw": made(tacit.DPSGD, optimizer="adamw", weight_decay=0.1),
+    "fedavg adam": made(tacit.FedAvg, optimizer="adam"),
+    "dsgt warm-up": replace(made(tacit.DSGT), lr=tacit.Warmup(4, then=FALLING)),
     "private-sgd momentum": made(tacit.PrivateSGD, momentum=0.9),
     "private-sgd adam": made(tacit.PrivateSGD, optimizer="adam"),
     "private-sgd clients": made(tacit.PrivateSGD, momentum=0.9, local_steps=3),

@@ -59,6 +59,19 @@ LIMITS = {
 }
 
 
+# Optimizers of clients. What they converge to is in tests/theory.
+OPTIMIZED = {
+    "dsg, nesterov": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    "dsg, adam": {"optimizer": "adam", "weight_decay": 0.1},
+    "d-psgd, adamw": {"optimizer": "adamw", "weight_decay": 0.1, "order": "combine-then-adapt"},
+    "edsg, momentum": {"momentum": 0.9},
+    "lppa, nesterov": {"momentum": 0.9, "nesterov": True, "fresh": True, "local_steps": 2},
+    "fedavg, adam": {"optimizer": "adam"},
+    "decor, momentum": {"momentum": 0.9, "weight_decay": 0.1},
+    "private-sgd, adamw": {"optimizer": "adamw", "weight_decay": 0.1},
+}
+
+
 def worked_example():
     """The source of the algorithm in docs/guides/own-algorithm.md."""
     text = GUIDE.read_text(encoding="utf-8")
@@ -75,10 +88,12 @@ def gossip():
     del sys.modules[namespace.__name__]
 
 
-@pytest.fixture(params=[*ALGORITHMS, "gossip"])
+@pytest.fixture(params=[*ALGORITHMS, "gossip", *OPTIMIZED])
 def plain(request, gossip):
     """An algorithm before it is prepared for a guarantee."""
-    return made(gossip if request.param == "gossip" else ALGORITHMS[request.param])
+    if request.param == "gossip":
+        return made(gossip)
+    return made(ALGORITHMS[request.param.split(",")[0]], **OPTIMIZED.get(request.param, {}))
 
 
 @pytest.fixture
@@ -225,6 +240,7 @@ def shifted_optimum(task, state):
     return torch.linalg.solve(hessians.sum(0), linear.sum(0) - noise)
 
 
+@pytest.mark.parametrize("plain", [*ALGORITHMS, "gossip"], indirect=True)
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_reaches_its_limit_on_a_strongly_convex_problem(plain, problem, graph):
     # Only sums of integers can do without a bound.

@@ -33,6 +33,7 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.private_sgd import PrivateSGD
 from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
+from tacit.algorithms.splitting import Splitting
 from tacit.compression import QSGD, Identity, RandK, for_signs
 from tacit.core import native
 from tacit.core.fixed_point import RESERVED
@@ -122,8 +123,8 @@ def mask(tag, tick, i, j):
 class Plain:
     """The clients of a graph, each with its in-neighbours."""
 
-    def __init__(self, graph, batch_size, one_start=False):
-        self.one_start = one_start
+    def __init__(self, graph, batch_size, one_start=False, decay=0.0):
+        self.one_start, self.decay = one_start, decay
         self.W = graph.weights.toarray()
         self.edges = sorted((i, j) for i, j in graph.edges.tolist())
         self.neighbours = [[j for j in range(N) if (j, i) in self.edges] for i in range(N)]
@@ -133,9 +134,9 @@ class Plain:
         return [START[0 if self.one_start else i] for i in range(N)]
 
     def gradient(self, i, w, number):
-        """∇fᵢ of fᵢ(w) = ½ mean((xw − y)²), by hand."""
+        """∇fᵢ of fᵢ(w) = ½ mean((xw − y)²) + ½ ω‖w‖², by hand."""
         x, y = samples(i, number, self.batch_size)
-        return x.T @ (x @ w - y) / len(x)
+        return x.T @ (x @ w - y) / len(x) + self.decay * w
 
     def clipped_sum(self, i, w, bound, probability, tick):
         """Σ g min(1, C/‖g‖) over the samples that client i draws, each by a word of its own."""
@@ -156,6 +157,18 @@ class Plain:
 
 def rate(schedule, t):
     return schedule(t) if callable(schedule) else schedule
+
+
+def moved(a, m, g):
+    """m⁺ = βm + g, and the direction: m⁺, or g + βm⁺ as Nesterov."""
+    m = a.momentum * m + g
+    return m, g + a.momentum * m if a.nesterov else m
+
+
+def with_moments(state, momentum, second=None):
+    """A state with the moments that an algorithm has."""
+    moments = {"momentum": momentum, "second": second}
+    return state | {name: list(rows) for name, rows in moments.items() if rows is not None}
 
 
 # --- gradient tracking, with noise and with masks ---
@@ -180,45 +193,77 @@ def tracking(a, plain):
     theta = plain.start()
     grad = [plain.gradient(i, theta[i], 0) for i in range(N)]
     gamma = [grad[i] + disturbance(i, 0) for i in range(N)]
-    yield {"theta": list(theta), "gamma": list(gamma), "grad": list(grad)}
+    m = [ZERO] * N
+
+    def state():
+        rows = {"theta": list(theta), "gamma": list(gamma), "grad": list(grad)}
+        return with_moments(rows, m if a.momentum else None)
+
+    yield state()
     for t in range(STEPS):
         mixed_theta = [plain.mixed(i, theta) for i in range(N)]
         mixed_gamma = [plain.mixed(i, gamma) for i in range(N)]
         for i in range(N):
             for local in range(a.local_steps):
-                theta[i] = (theta[i] if local else mixed_theta[i]) - rate(a.lr, t) * gamma[i]
+                m[i], direction = moved(a, m[i], gamma[i])
+                theta[i] = (theta[i] if local else mixed_theta[i]) - rate(a.lr, t) * direction
                 new = plain.gradient(i, theta[i], 1 + t * a.local_steps + local)
                 gamma[i] = (gamma[i] if local else mixed_gamma[i]) + new - grad[i]
                 grad[i] = new
             if every:
                 gamma[i] = gamma[i] + disturbance(i, t + 1)
-        yield {"theta": list(theta), "gamma": list(gamma), "grad": list(grad)}
+        yield state()
 
 
 # --- diffusion, exact diffusion and their protection ---
 
 
 def dsg(a, plain):
-    """Eq. 2: ψ = w − γ∇J(w); w⁺ = Aψ."""
+    """Eq. 2: ψ = w − γ∇J(w); w⁺ = Aψ. With momentum or Adam in place of ∇J."""
     w = plain.start()
-    yield {"theta": w}
+    m, s = [ZERO] * N, [ZERO] * N
+    adam = a.optimizer != "sgd"
+
+    def state():
+        return with_moments({"theta": w}, m if a.momentum or adam else None, s if adam else None)
+
+    yield state()
     for t in range(STEPS):
-        psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
+        psi = []
+        for i in range(N):
+            g = plain.gradient(i, w[i], 1 + t)
+            if adam:
+                one, two = a.betas
+                m[i], s[i] = one * m[i] + (1 - one) * g, two * s[i] + (1 - two) * g * g
+                unbiased = math.sqrt(1 - two ** (t + 1)) / (1 - one ** (t + 1))
+                direction = unbiased * m[i] / (s[i].sqrt() + 1e-8)
+                direction = direction + (a.weight_decay - plain.decay) * w[i]
+            else:
+                m[i], direction = moved(a, m[i], g)
+            psi.append(w[i] - rate(a.lr, t) * direction)
         w = [plain.mixed(i, psi) for i in range(N)]
-        yield {"theta": w}
+        yield state()
 
 
 def edsg(a, plain):
     """Eq. 3: ψ = w − γ∇J(w); φ = ψ + w − ψ⁻; w⁺ = Aφ; ψ⁻(0) = w(0)."""
     w = plain.start()
     psi_before = plain.start()
-    yield {"theta": w, "psi": psi_before}
+    m = [ZERO] * N
+
+    def state():
+        return with_moments({"theta": w, "psi": psi_before}, m if a.momentum else None)
+
+    yield state()
     for t in range(STEPS):
-        psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
+        psi = []
+        for i in range(N):
+            m[i], direction = moved(a, m[i], plain.gradient(i, w[i], 1 + t))
+            psi.append(w[i] - rate(a.lr, t) * direction)
         phi = [psi[i] + w[i] - psi_before[i] for i in range(N)]
         w = [plain.mixed(i, phi) for i in range(N)]
         psi_before = psi
-        yield {"theta": w, "psi": psi_before}
+        yield state()
 
 
 def matrix(law, i, tick):
@@ -361,12 +406,12 @@ def d_psgd(a, plain):
     """m⁺ = βm + ∇; x⁺ = Wx − ηWm⁺ (adapt, then combine), or Wx − ηm⁺ (combine, then adapt)."""
     x = plain.start()
     m = [ZERO] * N
-    yield {"theta": x, "momentum": m}
+    yield with_moments({"theta": x}, m if a.momentum else None)
     for t in range(STEPS):
         m = [a.momentum * m[i] + plain.gradient(i, x[i], 1 + t) for i in range(N)]
         step = [plain.mixed(i, m) for i in range(N)] if a.order == "adapt-then-combine" else m
         x = [plain.mixed(i, x) - rate(a.lr, t) * step[i] for i in range(N)]
-        yield {"theta": x, "momentum": m}
+        yield with_moments({"theta": x}, m if a.momentum else None)
 
 
 def randomized_response(v, epsilon, i, tick):
@@ -458,7 +503,7 @@ def splitting(a, plain):
             b, d = ZERO, len(plain.neighbours[i])
             for j in plain.neighbours[i]:
                 b = b + B[j] * z[i, j]
-            w.append(solved(a.solver, i, w_before[i], b, a.rho * d, t, plain))
+            w.append(solved(a.solver, i, w_before[i], b, a.rho * d + a.weight_decay, t, plain))
             for j in plain.neighbours[i]:  # eq. 5
                 new[j, i] = (1 - theta) * z[j, i] + theta * (z[i, j] + 2 * a.rho * B[j] * w[i])
         sent = {edge: new[edge] - z[edge] for edge in z}  # eq. 13
@@ -548,7 +593,8 @@ def decor(a, plain):
     mechanism = a.mechanism
     own, shared = (tacit.Gaussian(x) for x in (mechanism.own, mechanism.shared / math.sqrt(2)))
     theta = plain.start()
-    yield {"theta": theta}
+    m = [ZERO] * N
+    yield with_moments({"theta": theta}, m if a.momentum else None)
     for t in range(STEPS):
         sent = []
         for i in range(N):
@@ -557,9 +603,10 @@ def decor(a, plain):
             g = g + noise("u", own, t + 1, i)
             for j in plain.neighbours[i]:
                 g = g + noise("v", shared, t + 1, i, j) - noise("v", shared, t + 1, j, i)
-            sent.append(theta[i] - rate(a.lr, t) / mechanism.expected * g)
+            m[i], direction = moved(a, m[i], g + a.weight_decay * mechanism.expected * theta[i])
+            sent.append(theta[i] - rate(a.lr, t) / mechanism.expected * direction)
         theta = [plain.mixed(i, sent) for i in range(N)]
-        yield {"theta": theta}
+        yield with_moments({"theta": theta}, m if a.momentum else None)
 
 
 # --- the cases ---
@@ -603,11 +650,19 @@ TRACKING = {
     "lppa, fresh": tacit.LPPA(lr=0.05, noise=tacit.Laplace(0.7), fresh=True),
     "lppa, fresh, sent": tacit.LPPA(lr=0.05, noise=tacit.Laplace(0.7), fresh=True, masks="sent"),
     "lppa, two local steps": tacit.LPPA(lr=0.03, noise=tacit.Gaussian(0.5), local_steps=2),
+    "dsgt, nesterov": tacit.DSGT(lr=0.02, momentum=0.8, nesterov=True, weight_decay=0.1),
+    "dp-dsgt, momentum": tacit.DPDSGT(lr=0.02, momentum=0.8, inject="every"),
+    "lppa, momentum": tacit.LPPA(lr=0.02, momentum=0.8, fresh=True, local_steps=2),
+    "lppa, decay": tacit.LPPA(lr=DECAYING, weight_decay=0.2),
     "lppa, fresh, three local steps": tacit.LPPA(lr=0.02, fresh=True, local_steps=3),
 }
 CASES = TRACKING | {
     "dsg": DSG(lr=0.05),
     "dsg, decaying": DSG(lr=DECAYING),
+    "dsg, nesterov": DSG(lr=DECAYING, momentum=0.8, nesterov=True, weight_decay=0.2),
+    "dsg, adam": DSG(lr=DECAYING, optimizer="adam", weight_decay=0.2),
+    "dsg, adamw": DSG(lr=0.05, optimizer="adamw", betas=(0.8, 0.9), weight_decay=0.2),
+    "edsg, momentum": EDSG(lr=0.02, momentum=0.8, weight_decay=0.2),
     "edsg": EDSG(lr=0.05),
     "edsg, decaying": EDSG(lr=DECAYING),
     "dsg-rms, upper, norm": DSGRMS(lr=0.05, matrix=law("upper"), protection=NormVector(0.4)),
@@ -622,6 +677,9 @@ CASES = TRACKING | {
         lr=DECAYING, matrix=law("sparse"), protection=TanhVector(0.3)
     ),
     "pd-lms": PDLMS(lr=0.05, noise=tacit.Gaussian(0.3)),
+    "dsg-rms, decay": DSGRMS(lr=0.05, weight_decay=0.2),
+    "dsgt-rms, decay": DSGTRMS(lr=0.05, weight_decay=0.2),
+    "pd-lms, decay": PDLMS(lr=0.05, weight_decay=0.2),
     "pd-lms, laplace": PDLMS(lr=DECAYING, noise=tacit.Laplace(0.2)),
     "mdsg": MDSG(lr=DECAYING, noise=tacit.Gaussian(0.3)),
     "psgt": PSGT(lr=0.05),
@@ -659,6 +717,8 @@ CASES = TRACKING | {
         randomized_response=False,
         codec=Identity(),
     ),
+    "defl-vp, decay": DeFLVP(lr=0.05, randomized_response=False, weight_decay=0.2),
+    "fedavg, decay": FedAvg(lr=0.05, local_steps=2, weight_decay=0.2),
     "fedavg": FedAvg(lr=0.05),
     "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
     "private-sgd": PrivateSGD(lr=0.05),
@@ -670,6 +730,7 @@ CASES = TRACKING | {
         lr=DECAYING, clip=3.0, local_steps=3, local_lr=0.04
     ),
     "decor": Decor(lr=0.05),
+    "decor, momentum": Decor(lr=0.02, momentum=0.8, nesterov=True, weight_decay=0.2),
     "decor, local noise": Decor(lr=DECAYING, clip=0.5, correlation=0.0),
 }
 CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
@@ -687,6 +748,7 @@ for kind in (PDMM, ADMM):
     ):
         label = f"{kind.name}, {type(solver).__name__.lower()}"
         CASES[label] = kind(rho=0.3, solver=solver, noise=tacit.Gaussian(0.5))
+    CASES[f"{kind.name}, decay"] = kind(rho=0.3, solver=ExactSolver(), weight_decay=0.2)
     CASES[f"{kind.name}, sent masks"] = kind(rho=0.3, noise=tacit.Laplace(0.5), masks="sent")
 
 
@@ -711,9 +773,18 @@ def prepared(case, graph, batch_size):
 def reference(case, graph, batch_size):
     """The states after 0, 1, …, STEPS iterations, as tensors by field name."""
     algorithm, task = prepared(case, graph, batch_size)
-    plain = Plain(GRAPHS[graph], task.batch_size, one_start=algorithm.needs_total)
+    plain = Plain(
+        GRAPHS[graph], task.batch_size, one_start=algorithm.needs_total, decay=_coupled(algorithm)
+    )
     states = EQUATIONS[algorithm.name](algorithm, plain)
     return [{name: torch.stack(rows) for name, rows in state.items()} for state in states]
+
+
+def _coupled(algorithm):
+    """ω where it is part of each client's gradient."""
+    apart = isinstance(algorithm, PrivateAlgorithm | Splitting)
+    apart = apart or getattr(algorithm, "optimizer", "") == "adamw"
+    return 0.0 if apart else algorithm.weight_decay
 
 
 def compare(state, expected):

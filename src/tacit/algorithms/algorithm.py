@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar, get_type_hints
 
@@ -19,8 +20,9 @@ class Algorithm(ABC):
     """A decentralized learning algorithm, written once for every engine.
 
     Subclasses are frozen dataclasses of options. Their state is a frozen dataclass of tensors, the
-    first of which is `theta`, the models [n, P]. `start` is annotated with that dataclass. Both
-    methods only combine rows linearly and call `here`; they never write into a tensor.
+    first of which is `theta`, the models [n, P]; fields that its options do not need are None.
+    `start` is annotated with that dataclass. Both methods only combine rows linearly and call
+    `here`; they never write into a tensor.
 
     Attributes:
         name: Name in configurations and messages; required.
@@ -33,6 +35,8 @@ class Algorithm(ABC):
         mixes: Whether it communicates by `net.mix`, which robust mixing can replace.
         exact_mixing: Why it needs exact weighted averages from `net.mix`, as the end of a sentence;
             empty if it does not. Robust mixing gives no such averages.
+        unsupported: Options of other algorithms that it does not have, each with the reason, as the
+            end of a sentence.
         protecting_neighbours: How many neighbours a client needs to be protected from each of them.
     """
 
@@ -44,6 +48,7 @@ class Algorithm(ABC):
     needs_total: ClassVar[bool] = False
     mixes: ClassVar[bool] = True
     exact_mixing: ClassVar[str] = ""
+    unsupported: ClassVar[Mapping[str, str]] = {}
     protecting_neighbours: ClassVar[int] = 1
 
     @abstractmethod
@@ -106,4 +111,5 @@ def state_type(kind: type[Algorithm]) -> type[Any]:
 
 def tensors_of(state: Any) -> dict[str, Tensor]:
     """The tensors of a state by field name."""
-    return {field.name: getattr(state, field.name) for field in fields(state)}
+    found = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: rows for name, rows in found.items() if rows is not None}

@@ -1,29 +1,18 @@
-"""D-PSGD: decentralized parallel stochastic gradient descent in both orders, with momentum."""
+"""D-PSGD: decentralized parallel stochastic gradient descent in both orders."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from torch import Tensor
-
-from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES
-from tacit.core.checks import check_choice, check_number
+from tacit.algorithms.local_optimizer import AdaptiveAlgorithm, OptimizerState
+from tacit.core.checks import check_choice
 from tacit.core.here import Here
-from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class MomentumState:
-    """Model and momentum of each hosted client, both [n, P]."""
-
-    theta: Tensor
-    momentum: Tensor
-
-
-@dataclass(frozen=True)
-class DPSGD(Algorithm):
+class DPSGD(AdaptiveAlgorithm):
     """Decentralized parallel SGD (Lian et al. 2017; DeFL-VP paper, eq. 17 without protections).
 
     mᵢ⁺ = β mᵢ + ∇Lᵢ(xᵢ)
@@ -36,6 +25,10 @@ class DPSGD(Algorithm):
         lr: Step size η, a number or a schedule.
         order: "adapt-then-combine", or the classic "combine-then-adapt".
         momentum: Momentum β in [0, 1).
+        nesterov: Nesterov's form of it.
+        weight_decay: ω, for the objective L + (ω/2)‖x‖²; decoupled with "adamw".
+        optimizer: "sgd", "adam" or "adamw", with moments of each client: see `DSG`.
+        betas: β₁ and β₂ of Adam.
     """
 
     name: ClassVar[str] = "d-psgd"
@@ -45,29 +38,21 @@ class DPSGD(Algorithm):
         "nothing: with equal initial models, the first messages reveal the first gradient"
     )
 
-    lr: Rate
     order: Literal["adapt-then-combine", "combine-then-adapt"] = "adapt-then-combine"
-    momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-        check_momentum(self.momentum)
+        super().__post_init__()
         check_choice("order", self.order, ("adapt-then-combine", "combine-then-adapt"))
 
-    def start(self, here: Here) -> MomentumState:
-        theta = here.theta0
-        return MomentumState(theta, momentum=theta.new_zeros(theta.shape))
+    def start(self, here: Here) -> OptimizerState:
+        return self.optimizer_state(here.theta0)
 
-    def step(self, s: MomentumState, here: Here) -> MomentumState:
-        momentum = here.grad(s.theta) + self.momentum * s.momentum
-        descent = here.rate(self.lr) * momentum
+    def step(self, s: OptimizerState, here: Here) -> OptimizerState:
+        grad = self.local.gradient(s.theta, here)
+        descent, momentum, second = self.descent(s, grad, here)
         if self.order == "adapt-then-combine":
             (theta,) = here.net.mix(theta=s.theta - descent)
         else:
             (theta,) = here.net.mix(theta=s.theta)
             theta = theta - descent
-        return MomentumState(theta, momentum)
-
-
-def check_momentum(momentum: float) -> None:
-    check_number("momentum", momentum, at_least=0, below=1, example=0.9, hint="0 for none")
+        return OptimizerState(theta, momentum, second)

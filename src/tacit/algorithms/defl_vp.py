@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.d_psgd import check_momentum
 from tacit.algorithms.diffusion import REQUIRES
+from tacit.algorithms.local_optimizer import check_momentum, check_weight_decay, decayed
 from tacit.compression import Codec, RandK, check_codec, for_signs
 from tacit.core.checks import check_flag, check_number
 from tacit.core.errors import Misuse
@@ -63,6 +64,7 @@ class DeFLVP(Algorithm):
         randomized_response: Send randomized signs of updates instead of updates.
         private_variates: Compute variates from responses. Needs both of the above.
         zeros: The sign of zero: +1 ("plus", as published) or random ("coin").
+        weight_decay: ω, for the objective L + (ω/2)‖x‖²: part of g.
 
     >>> import torch, tacit
     >>> task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
@@ -84,6 +86,10 @@ class DeFLVP(Algorithm):
         "signs of the update, by randomized response; published variates reveal the gradient"
     )
 
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "optimizer": "it sends signs, whose size Adam would divide out again"
+    }
+
     lr: Rate
     epsilon: float = 4.0
     alpha: float = 0.1
@@ -93,10 +99,12 @@ class DeFLVP(Algorithm):
     randomized_response: bool = True
     private_variates: bool = False
     zeros: Literal["plus", "coin"] = "plus"
+    weight_decay: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_momentum(self.momentum)
+        check_weight_decay(self.weight_decay)
         check_codec(self.codec)
         # Checks both options.
         RandomizedResponse(self.epsilon, self.zeros)
@@ -129,7 +137,7 @@ class DeFLVP(Algorithm):
         )
 
     def step(self, s: VariateState, here: Here) -> VariateState:
-        grad = here.grad(s.theta)
+        grad = decayed(here.grad(s.theta), s.theta, self.weight_decay)
         update = grad
         if self.variance_reduction:
             (mixed,) = here.net.mix(variate=s.variate)

@@ -15,12 +15,25 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.algorithms.local_optimizer import decayed
 from tacit.core.here import Here
 from tacit.core.schedules import Rate
 from tacit.privacy.matrix_step import MatrixStep
 
 REQUIRES = ("connected", "doubly stochastic", "symmetric", "primitive")
 REQUIRES_EXACT = (*REQUIRES, "positive definite")
+UNDER_NOISE = {
+    "momentum": (
+        "it would repeat a gradient in all later messages, each with noise made for one gradient"
+    ),
+    "optimizer": "its noise is made for gradients, and Adam is not linear in them",
+}
+UNSUPPORTED_EXACT = {
+    "optimizer": (
+        "Adam is not linear in gradients: where its steps sum to zero the gradients do not, so the "
+        "limit would not be the optimum"
+    )
+}
 EXACT_MIXING = (
     "it adds the change that the last combination made, which corrects its bias only if the "
     "combination is the same linear one each time"
@@ -36,15 +49,22 @@ class ModelState:
 
 @dataclass(frozen=True)
 class ExactDiffusionState:
-    """Model and last local update ψ of each hosted client, both [n, P]."""
+    """Model, last local update ψ and momentum, if any, of each hosted client, all [n, P]."""
 
     theta: Tensor
     psi: Tensor
+    momentum: Tensor | None = None
 
 
-def adapt(theta: Tensor, here: Here, lr: Rate, matrix: MatrixStep | None = None) -> Tensor:
-    """ψ = w − γ M∇J(w); M = I without a random matrix."""
-    direction = here.grad(theta)
+def adapt(
+    theta: Tensor,
+    here: Here,
+    lr: Rate,
+    matrix: MatrixStep | None = None,
+    weight_decay: float = 0.0,
+) -> Tensor:
+    """ψ = w − γ M(∇J(w) + ω w); M = I without a random matrix."""
+    direction = decayed(here.grad(theta), theta, weight_decay)
     if matrix is not None:
         direction = matrix.times(direction, here)
     return theta - here.rate(lr) * direction

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
+from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.checks import check_choice, check_count
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
-from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class DPDSGT(Algorithm):
+class DPDSGT(MomentumAlgorithm):
     """Gradient tracking with own noise on the tracker (Miao et al. 2025, section 5.2, DP method).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + ζᵢ
@@ -29,21 +29,24 @@ class DPDSGT(Algorithm):
         noise: Distribution of ζ.
         inject: When noise is added: at the "start" as in the paper, or in "every" iteration.
         local_steps: Updates per exchange.
+        momentum: Momentum β in [0, 1), on the tracker.
+        nesterov: Nesterov's form of it.
+        weight_decay: ω, for the objective L + (ω/2)‖θ‖².
     """
 
     name: ClassVar[str] = "dp-dsgt"
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
     protects: ClassVar[str] = "the gradient, by own noise that biases the tracker"
 
-    lr: Rate
     noise: Noise = Laplace(0.025)
     inject: Literal["start", "every"] = "start"
     local_steps: int = 1
 
     def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
+        super().__post_init__()
         check_noise(self.noise)
         check_count("local_steps", self.local_steps)
         check_choice("inject", self.inject, {"start": "the paper's comparison", "every": ""})
@@ -54,11 +57,13 @@ class DPDSGT(Algorithm):
 
     def start(self, here: Here) -> TrackingState:
         theta = here.theta0
-        grad = here.grad(theta)
-        return TrackingState(theta, gamma=grad + here.noise("zeta", self.noise), grad=grad)
+        grad = self.local.gradient(theta, here)
+        return TrackingState(
+            theta, grad + here.noise("zeta", self.noise), grad, self.local.memory(theta)
+        )
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
-        s = track(s, here, self.lr, self.local_steps)
+        s = track(s, here, self.lr, self.local_steps, self.local)
         if self.inject == "start":
             return s
-        return TrackingState(s.theta, s.gamma + here.noise("zeta", self.noise), s.grad)
+        return replace(s, gamma=s.gamma + here.noise("zeta", self.noise))

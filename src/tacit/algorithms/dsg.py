@@ -5,21 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES, ModelState, adapt
+from tacit.algorithms.diffusion import REQUIRES
+from tacit.algorithms.local_optimizer import AdaptiveAlgorithm, OptimizerState
 from tacit.core.here import Here
-from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class DSG(Algorithm):
+class DSG(AdaptiveAlgorithm):
     """Decentralized stochastic gradient (dual-protection paper, eq. 2; diffusion, Sayed 2014).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
     wᵢ⁺ = Σⱼ aᵢⱼ ψⱼ
 
+    Momentum and Adam have local moments: ψᵢ = wᵢ − γ dᵢ. With Adam clients whose data differ divide
+    their gradients by different scales, so the limit is not the optimum, however small γ is (Chen
+    et al. 2023, who average the scales instead).
+
     Args:
         lr: Step size γ, a number or a schedule.
+        momentum: Momentum β in [0, 1).
+        nesterov: Nesterov's form of it.
+        weight_decay: ω, for the objective J + (ω/2)‖w‖²; decoupled with "adamw".
+        optimizer: "sgd", "adam" or "adamw", with moments of each client.
+        betas: β₁ and β₂ of Adam.
     """
 
     name: ClassVar[str] = "dsg"
@@ -29,14 +37,11 @@ class DSG(Algorithm):
         "nothing: with equal initial models, the first message reveals the first gradient"
     )
 
-    lr: Rate
+    def start(self, here: Here) -> OptimizerState:
+        return self.optimizer_state(here.theta0)
 
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-
-    def start(self, here: Here) -> ModelState:
-        return ModelState(here.theta0)
-
-    def step(self, s: ModelState, here: Here) -> ModelState:
-        (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr))
-        return ModelState(theta)
+    def step(self, s: OptimizerState, here: Here) -> OptimizerState:
+        grad = self.local.gradient(s.theta, here)
+        descent, momentum, second = self.descent(s, grad, here)
+        (theta,) = here.net.mix(psi=s.theta - descent)
+        return OptimizerState(theta, momentum, second)

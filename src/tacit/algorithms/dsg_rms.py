@@ -25,6 +25,7 @@ class DSGRMS(DualProtection):
         lr: Step size γ, a number or a schedule.
         matrix: Distribution of the random matrices M.
         protection: The protection vector; (τ/√L) ‖w‖ 1 above is the norm vector.
+        weight_decay: ω, for the objective J + (ω/2)‖w‖².
     """
 
     name: ClassVar[str] = "dsg-rms"
@@ -39,6 +40,6 @@ class DSGRMS(DualProtection):
         return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
-        psi = adapt(s.theta, here, self.lr, self.matrix)
+        psi = adapt(s.theta, here, self.lr, self.matrix, self.weight_decay)
         shift = self.protection.vector("c", s.theta, here)
         return ModelState(mix_protected("psi", psi, shift, here))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
+from tacit.algorithms.local_optimizer import decayed
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
@@ -26,6 +27,7 @@ class DSGTRMS(DualProtection):
         lr: Step size λ, a number or a schedule.
         matrix: Distribution of the random matrices M.
         protection: The protection vector c.
+        weight_decay: ω, for the objective L + (ω/2)‖θ‖².
     """
 
     name: ClassVar[str] = "dsgt-rms"
@@ -39,7 +41,7 @@ class DSGTRMS(DualProtection):
 
     def start(self, here: Here) -> TrackingState:
         theta = here.theta0
-        grad = here.grad(theta)
+        grad = decayed(here.grad(theta), theta, self.weight_decay)
         return TrackingState(theta, gamma=grad, grad=grad)
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
@@ -48,5 +50,5 @@ class DSGTRMS(DualProtection):
         c_gamma = self.protection.vector("c/gamma", s.gamma, here)
         gamma = mix_protected("gamma", s.gamma, c_gamma, here)
         theta = theta - here.rate(self.lr) * self.matrix.times(s.gamma, here)
-        grad = here.grad(theta)
+        grad = decayed(here.grad(theta), theta, self.weight_decay)
         return TrackingState(theta, gamma + grad - s.grad, grad)

@@ -9,10 +9,12 @@ the largest of their moduli.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.local_optimizer import check_weight_decay
 from tacit.core.errors import Misuse
 from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
@@ -45,15 +47,21 @@ class DualProtection(Algorithm):
     """Options of all three; `theorem` is the one that bounds τ, if any."""
 
     theorem: ClassVar[Literal[1, 2] | None]
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "momentum": "the secret matrix of an iteration multiplies one gradient, not earlier ones",
+        "optimizer": "a secret matrix multiplies gradients, and Adam is not linear in them",
+    }
 
     lr: Rate
     matrix: MatrixStep = MatrixStep()
     protection: Protection = NormVector(0.1)
+    weight_decay: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_matrix(self.matrix)
         check_protection(self.protection)
+        check_weight_decay(self.weight_decay)
 
     def check_width(self, width: int) -> None:
         self.matrix.check_width(width)

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import EXACT_MIXING, REQUIRES_EXACT, ExactDiffusionState, adapt
+from tacit.algorithms.diffusion import (
+    EXACT_MIXING,
+    REQUIRES_EXACT,
+    UNSUPPORTED_EXACT,
+    ExactDiffusionState,
+)
+from tacit.algorithms.local_optimizer import MomentumAlgorithm
 from tacit.core.here import Here
-from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class EDSG(Algorithm):
+class EDSG(MomentumAlgorithm):
     """Exact diffusion (dual-protection paper, eq. 3; Sayed 2022).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
     φᵢ  = ψᵢ + wᵢ − ψᵢ⁻
     wᵢ⁺ = Σⱼ aᵢⱼ φⱼ
 
-    ψ⁻ is the ψ of the previous iteration, and w in the first one.
+    ψ⁻ is the ψ of the previous iteration, and w in the first one. With momentum ψ = w − γ m⁺ (Hu et
+    al. 2025): the mean of the models takes the heavy-ball steps of one machine, and the limit is
+    the same.
 
     Args:
         lr: Step size γ, a number or a schedule.
+        momentum: Momentum β in [0, 1).
+        nesterov: Nesterov's form of it.
+        weight_decay: ω, for the objective J + (ω/2)‖w‖².
     """
 
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
     exact_mixing: ClassVar[str] = EXACT_MIXING
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_EXACT
     protects: ClassVar[str] = (
         "nothing: with equal initial models, the first message reveals the first gradient"
     )
 
-    lr: Rate
-
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-
     def start(self, here: Here) -> ExactDiffusionState:
-        return ExactDiffusionState(here.theta0, psi=here.theta0)
+        theta = here.theta0
+        return ExactDiffusionState(theta, here.theta0, self.local.memory(theta))
 
     def step(self, s: ExactDiffusionState, here: Here) -> ExactDiffusionState:
-        psi = adapt(s.theta, here, self.lr)
+        grad = self.local.gradient(s.theta, here)
+        direction, momentum = self.local.direction(grad, s.momentum)
+        psi = s.theta - here.rate(self.lr) * direction
         (theta,) = here.net.mix(phi=psi + s.theta - s.psi)
-        return ExactDiffusionState(theta, psi)
+        return ExactDiffusionState(theta, psi, momentum)

@@ -40,6 +40,7 @@ class EDSGRMS(DualProtection):
         lr: Step size γ, a number or a schedule.
         matrix: Distribution of the random matrices M.
         protection: The protection vector; Theorem 2 requires |τ| < 0.09 on every graph.
+        weight_decay: ω, for the objective J + (ω/2)‖w‖².
     """
 
     name: ClassVar[str] = "edsg-rms"
@@ -58,6 +59,6 @@ class EDSGRMS(DualProtection):
         return ShiftedDiffusionState(here.theta0, psi=here.theta0, shift=shift)
 
     def step(self, s: ShiftedDiffusionState, here: Here) -> ShiftedDiffusionState:
-        psi = adapt(s.theta, here, self.lr, self.matrix)
+        psi = adapt(s.theta, here, self.lr, self.matrix, self.weight_decay)
         theta = mix_protected("phi", psi + s.theta - s.psi, s.shift, here)
         return ShiftedDiffusionState(theta, psi, shift=self.protection.vector("c", s.theta, here))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
+from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
-from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, edge_masks
 
 
 @dataclass(frozen=True)
-class LPPA(Algorithm):
+class LPPA(MomentumAlgorithm):
     """Lossless privacy-preserving aggregation (Miao et al. 2025, Algorithm 1).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + Σ_out δ_li − Σ_in δ_ij
@@ -35,6 +35,9 @@ class LPPA(Algorithm):
         fresh: Draw new masks in every iteration, not only at the start.
         masks: "derived" from pairwise keys, or "sent" over a private channel as published.
         local_steps: Updates per exchange.
+        momentum: Momentum β in [0, 1), on the tracker.
+        nesterov: Nesterov's form of it.
+        weight_decay: ω, for the objective L + (ω/2)‖θ‖².
 
     >>> import torch, tacit
     >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
@@ -52,17 +55,19 @@ class LPPA(Algorithm):
         f"{EXACT_MIXING}; and the masks cancel only in that sum: what is clipped or left out of a "
         "masked row leaves a part of its mask in the models, for good"
     )
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "optimizer": f"{UNSUPPORTED['optimizer']}, so masks would not cancel in its steps"
+    }
     protects: ClassVar[str] = "the gradient, by masks that cancel in the sum"
     protecting_neighbours: ClassVar[int] = 2
 
-    lr: Rate
     noise: Noise = Laplace(0.025)
     fresh: bool = False
     masks: Masks = "derived"
     local_steps: int = 1
 
     def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
+        super().__post_init__()
         check_noise(self.noise)
         check_count("local_steps", self.local_steps)
         check_masks(self.masks)
@@ -86,14 +91,14 @@ class LPPA(Algorithm):
 
     def start(self, here: Here) -> TrackingState:
         theta = here.theta0
-        grad = here.grad(theta)
-        return TrackingState(theta, gamma=grad + self._masks(here), grad=grad)
+        grad = self.local.gradient(theta, here)
+        return TrackingState(theta, grad + self._masks(here), grad, self.local.memory(theta))
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
-        s = track(s, here, self.lr, self.local_steps)
+        s = track(s, here, self.lr, self.local_steps, self.local)
         if not self.fresh:
             return s
-        return TrackingState(s.theta, s.gamma + self._masks(here), s.grad)
+        return replace(s, gamma=s.gamma + self._masks(here))
 
     def _masks(self, here: Here) -> Tensor:
         """Σ_out δ − Σ_in δ of each client; the sum over all clients is zero."""

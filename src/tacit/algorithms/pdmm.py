@@ -24,6 +24,7 @@ class PDMM(Splitting):
         solver: How clients solve for w.
         noise: Distribution of z⁰, with standard deviation σ_z. Default: the paper's σ_z² = 10⁻⁴.
         masks: z⁰ is "derived" from pairwise keys, or "sent" over a private channel as published.
+        weight_decay: ω, for the objective f + (ω/2)‖w‖².
 
     >>> import torch, tacit
     >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())

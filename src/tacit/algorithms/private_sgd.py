@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import networkx as nx
-import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import COMPUTED
-from tacit.algorithms.d_psgd import check_momentum
+from tacit.algorithms.local_optimizer import (
+    BiasCorrection,
+    OptimizerName,
+    adam,
+    check_betas,
+    check_momentum,
+    check_weight_decay,
+    decayed,
+)
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.checks import check_choice, check_count, check_number, check_positive
 from tacit.core.errors import Misuse
@@ -23,9 +30,6 @@ from tacit.privacy.guarantee import Budget, Privacy
 from tacit.privacy.population import Population
 from tacit.privacy.private_sum import PrivateSum, private_sum
 
-# Adam's ϵ, which keeps steps finite where all gradients were zero.
-STABILITY = 1e-8
-
 
 @dataclass(frozen=True)
 class PrivateState:
@@ -34,17 +38,6 @@ class PrivateState:
     theta: Tensor
     first: Tensor
     second: Tensor
-
-
-@dataclass(frozen=True)
-class BiasCorrection:
-    """√(1 − β₂ᵗ)/(1 − β₁ᵗ), by which Adam corrects for moments that begin at zero."""
-
-    betas: tuple[float, float]
-
-    def __call__(self, t: int) -> float:
-        one, two = self.betas
-        return math.sqrt(1 - two ** (t + 1)) / (1 - one ** (t + 1))
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,9 @@ class PrivateSGD(PrivateAlgorithm):
     m⁺ = β₁ m + (1 − β₁) G/B,   s⁺ = β₂ s + (1 − β₂) (G/B)²
     θ⁺ = θ − λ √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m⁺/(√s⁺ + ϵ)
 
+    Weight decay adds ωθ to G/B, or with optimizer = "adamw" − λωθ to θ⁺. All this is computed from
+    the total, so it costs no privacy.
+
     Each sample is drawn with the same probability. ζᵢ is integer noise, such that the noise of the
     honest clients together has standard deviation σC. With unit = "client" a client takes
     `local_steps` plain steps of size `local_lr`, and gᵢ is the sum of their gradients, clipped.
@@ -70,10 +66,11 @@ class PrivateSGD(PrivateAlgorithm):
         clip: The bound C on the norm of one sample's gradient, or of one client's update; infinite
             for no bound, which needs epsilon = inf.
         momentum: μ.
-        optimizer: What is done with the totals: "sgd" or "adam".
+        optimizer: What is done with the totals: "sgd", "adam" or "adamw".
         betas: β₁ and β₂ of Adam.
         local_steps: Steps of a client between two totals; unit = "client" only.
         local_lr: Step size of these steps.
+        weight_decay: ω, for the objective L + (ω/2)‖θ‖²; decoupled with "adamw".
         mechanism: Sampling, noise and encoding; `prepared` computes it.
     """
 
@@ -88,10 +85,11 @@ class PrivateSGD(PrivateAlgorithm):
     lr: Rate
     clip: float = 1.0
     momentum: float = 0.0
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: OptimizerName = "sgd"
     betas: tuple[float, float] = (0.9, 0.999)
     local_steps: int = 1
     local_lr: float = 0.1
+    weight_decay: float = field(default=0.0, kw_only=True)
     mechanism: PrivateSum | None = field(default=None, metadata={COMPUTED: True})
     correction: BiasCorrection = field(init=False, repr=False)
 
@@ -99,11 +97,9 @@ class PrivateSGD(PrivateAlgorithm):
         check_rate("lr", self.lr)
         check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_momentum(self.momentum)
-        check_choice("optimizer", self.optimizer, ("sgd", "adam"))
-        if not isinstance(self.betas, tuple) or len(self.betas) != 2:
-            raise Misuse(f"betas is {self.betas!r}.", "Give two numbers, e.g. (0.9, 0.999).")
-        for beta in self.betas:
-            check_number("betas", beta, at_least=0, below=1, example=0.9)
+        check_choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+        check_weight_decay(self.weight_decay)
+        check_betas(self.betas)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
@@ -159,15 +155,16 @@ class PrivateSGD(PrivateAlgorithm):
             update = here.clipped_sum(s.theta, *sampling, rounding=mechanism.rounding)
         (total,) = here.net.total(update=here.fixed_point("update", update, mechanism.code))
         mean, rate = (1 / mechanism.expected) * total, here.rate(self.lr)
+        if self.optimizer != "adamw":
+            mean = decayed(mean, s.theta, self.weight_decay)
         if self.optimizer == "sgd":
             first = self.momentum * s.first + mean
             return PrivateState(s.theta - rate * first, first, s.second)
-        one, two = self.betas
-        square = here.nonlinear("square", torch.square, mean, deterministic=True)
-        first, second = one * s.first + (1 - one) * mean, two * s.second + (1 - two) * square
-        direction = here.nonlinear("direction", _direction, first, second, deterministic=True)
-        rate = rate * here.rate(self.correction)
-        return PrivateState(s.theta - rate * direction, first, second)
+        direction, first, second = adam(mean, s.first, s.second, self.betas, here)
+        descent = rate * here.rate(self.correction) * direction
+        if self.optimizer == "adamw" and self.weight_decay:
+            descent = descent + rate * self.weight_decay * s.theta
+        return PrivateState(s.theta - descent, first, second)
 
     def _local_update(self, theta: Tensor, here: Here) -> Tensor:
         """Σ ∇Lᵢ over the local steps of each client, clipped."""
@@ -186,10 +183,6 @@ class PrivateSGD(PrivateAlgorithm):
                 "simulate(…, privacy=tacit.Privacy(epsilon=3)).",
             )
         return self.mechanism
-
-
-def _direction(first: Tensor, second: Tensor) -> Tensor:
-    return first / (second.sqrt() + STABILITY)
 
 
 def _listed(clients: list[int]) -> str:

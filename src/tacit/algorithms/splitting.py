@@ -16,13 +16,15 @@ and θ = 1 Douglas–Rachford splitting; the literature uses the two names the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.local_optimizer import check_weight_decay
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
 from tacit.core.checks import check_positive
 from tacit.core.here import Here
@@ -51,17 +53,23 @@ class Splitting(Algorithm):
         "the gradient, by noise outside the subspace of convergence; not its differences"
     )
     protecting_neighbours: ClassVar[int] = 2
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "momentum": "a client solves a new local problem in every iteration",
+        "optimizer": "a client solves a new local problem in every iteration; choose its solver",
+    }
 
     rho: float = 0.4
     solver: Solver = QuadraticSolver()
     noise: Noise = Gaussian(0.01)
     masks: Masks = "derived"
+    weight_decay: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_positive("rho", self.rho, example=0.4)
         check_solver(self.solver)
         check_noise(self.noise)
         check_masks(self.masks)
+        check_weight_decay(self.weight_decay)
 
     @property
     def gradients_per_step(self) -> int:
@@ -91,7 +99,9 @@ class Splitting(Algorithm):
         # The k-th out-edge and the k-th in-edge are the two directions of one edge.
         graph = here.graph
         signs, degree = graph.signs.to(s.z.dtype), graph.out_degree[:, None].to(s.z.dtype)
-        w = self.solver.solve(s.theta, graph.total_out(signs * s.z), self.rho * degree, here)
+        # (ω/2)‖w‖² is one more term of the local problem.
+        curvature = self.rho * degree + self.weight_decay
+        w = self.solver.solve(s.theta, graph.total_out(signs * s.z), curvature, here)
         change = self.averaging * (s.z - s.z_there + graph.lift(w) * (2 * self.rho * signs))
         received = here.net.send("dz", change)
         return SplittingState(w, s.z + received, s.z_there + change)

@@ -16,7 +16,15 @@ from tacit.algorithms.solvers import SOLVERS, Solver
 from tacit.compression import CODECS, Codec
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.noise import LAWS, Noise
-from tacit.core.schedules import Constant, Cosine, Exponential, Inverse, Rate
+from tacit.core.schedules import (
+    Constant,
+    Cosine,
+    Exponential,
+    Inverse,
+    MultiStep,
+    Rate,
+    Warmup,
+)
 from tacit.privacy.protection import PROTECTIONS, Protection
 
 
@@ -33,7 +41,14 @@ class OptionFamily:
 SCHEDULES = OptionFamily(
     "schedule",
     "schedule",
-    {"constant": Constant, "exponential": Exponential, "inverse": Inverse, "cosine": Cosine},
+    {
+        "constant": Constant,
+        "exponential": Exponential,
+        "inverse": Inverse,
+        "cosine": Cosine,
+        "multi-step": MultiStep,
+        "warmup": Warmup,
+    },
     '{ schedule = "exponential", start = 0.02, decay = 0.95 }',
 )
 
@@ -55,6 +70,12 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
     """
     kind = algorithm_class(name, "algorithm.name")
     hints = get_type_hints(kind)
+    for option in options:
+        if option not in options_of(kind) and option in kind.unsupported:
+            raise Misuse(
+                f"algorithm.{option} is not an option of {name}: {kind.unsupported[option]}.",
+                "Leave it out, or choose another algorithm: see docs/guides/optimizers.md.",
+            )
     _check_fields("algorithm", name, kind, options)
     values: dict[str, Any] = {}
     for option, value in options.items():
@@ -108,7 +129,13 @@ def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
     fields = {field.name for field in dataclasses.fields(kind)} if kind is not None else set()
     defaults = {"every": round_length, "steps": steps}
     implied = {name: length for name, length in defaults.items() if name in fields}
-    return cast(Rate, _make_member(key, implied | value, SCHEDULES))
+    table: dict[str, Any] = implied | value
+    if kind is Warmup and "then" in table:
+        # What follows has the rest of the run.
+        first = _make_member(key, table | {"then": 1.0}, SCHEDULES)
+        rest = max(1, steps - first.iterations)
+        table["then"] = make_rate(f"{key}.then", table["then"], round_length, rest)
+    return cast(Rate, _make_member(key, table, SCHEDULES))
 
 
 def make_option(key: str, value: Any, hint: Any) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tacit.core.checks import check_number, check_positive, is_number
+from tacit.core.checks import check_number, check_positive, is_count, is_number
 from tacit.core.errors import Misuse
 
 Schedule = Callable[[int], float]
@@ -111,6 +112,81 @@ class Cosine:
     def __call__(self, t: int) -> float:
         progress = min(1.0, t / self.steps)
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+@dataclass(frozen=True)
+class MultiStep:
+    """λ · factor^k, where k is how many of the times in `at` have passed.
+
+    Args:
+        start: The first step size λ.
+        at: When it changes, in multiples of `every`, in ascending order.
+        factor: What it is multiplied by each time, above 0 and at most 1.
+        every: Iterations that `at` counts; those of a round make it count rounds.
+
+    Example:
+        >>> [round(MultiStep(0.1, at=(15, 25))(t), 6) for t in (14, 15, 25)]
+        [0.1, 0.01, 0.001]
+    """
+
+    start: float
+    at: tuple[int, ...]
+    factor: float = 0.1
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("The step size's start", self.start)
+        times = tuple(self.at) if isinstance(self.at, tuple | list) else ()
+        ascending = all(is_count(one) for one in times) and list(times) == sorted(set(times))
+        if not (times and ascending):
+            raise Misuse(
+                f"The step size's at is {self.at!r}.",
+                "Give whole numbers of at least 1 in ascending order, e.g. (15, 25).",
+            )
+        object.__setattr__(self, "at", times)
+        check_number("The step size's factor", self.factor, above=0, at_most=1)
+        check_number("The step size's every", self.every, at_least=1)
+
+    def __call__(self, t: int) -> float:
+        return self.start * self.factor ** bisect_right(self.at, t // self.every)
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """A linear increase to the first step size of `then`, which follows from its own t = 0.
+
+    The k-th of n iterations, k = 1, …, n, has k/(n + 1) of it: no step is zero, and `then` is one
+    equal step higher.
+
+    Args:
+        length: How long the increase takes, in multiples of `every`.
+        then: The step size afterwards, a number or a schedule.
+        every: Iterations that `length` counts; those of a round make it count rounds.
+
+    Example:
+        >>> [Warmup(3, then=Exponential(0.4, decay=0.5))(t) for t in range(5)]
+        [0.1, 0.2, 0.30000000000000004, 0.4, 0.2]
+    """
+
+    length: float
+    then: Rate
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("The warm-up's length", self.length)
+        check_rate("then", self.then)
+        check_number("The warm-up's every", self.every, at_least=1)
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations the increase takes."""
+        return max(1, round(self.length * self.every))
+
+    def __call__(self, t: int) -> float:
+        warm = self.iterations
+        if t >= warm:
+            return rate_at(self.then, t - warm)
+        return rate_at(self.then, 0) * (t + 1) / (warm + 1)
 
 
 def rate_at(rate: Rate, t: int) -> float:

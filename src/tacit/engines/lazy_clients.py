@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from tacit.algorithms.algorithm import tensors_of
 from tacit.core.codec import Codec
 from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.here import Function, Network
@@ -97,10 +98,7 @@ class LazyClients(HostedClients):
 
     def lazy_state(self, state: State) -> State:
         """A state of tensors as one of lazy rows."""
-        known = {
-            one.name: Known(getattr(state, one.name), self.workspace)
-            for one in fields(cast(Any, state))
-        }
+        known = {name: Known(rows, self.workspace) for name, rows in tensors_of(state).items()}
         return cast(State, replace(cast(Any, state), **known))
 
     @property

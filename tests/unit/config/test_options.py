@@ -11,7 +11,7 @@ from tacit.config.options import (
     validate_value,
 )
 from tacit.core.noise import Noise
-from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
+from tacit.core.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Warmup
 
 OWN = """
 from dataclasses import dataclass
@@ -83,6 +83,21 @@ def test_options_that_are_not_given_have_the_defaults_of_the_class():
         ({"schedule": "inverse", "start": 1}, Inverse(1.0, every=10)),
         ({"schedule": "cosine", "start": 0.1, "end": 0.01}, Cosine(0.1, 200, 0.01)),
         ({"schedule": "cosine", "start": 0.1, "steps": 7}, Cosine(0.1, 7)),
+        ({"schedule": "multi-step", "start": 1, "at": [3, 5]}, MultiStep(1.0, (3, 5), every=10)),
+        ({"schedule": "warmup", "length": 2, "then": 0.1}, Warmup(2, 0.1, every=10)),
+        (
+            {"schedule": "warmup", "length": 2, "then": {"schedule": "cosine", "start": 0.1}},
+            Warmup(2, Cosine(0.1, 180), every=10),
+        ),
+        (
+            {
+                "schedule": "warmup",
+                "length": 5,
+                "every": 1,
+                "then": {"schedule": "inverse", "start": 0.1},
+            },
+            Warmup(5, Inverse(0.1, every=10), every=1),
+        ),
     ],
 )
 def test_a_schedule_defaults_to_the_length_of_a_round_or_of_the_run(table, schedule):
@@ -111,6 +126,16 @@ def test_a_schedule_defaults_to_the_length_of_a_round_or_of_the_run(table, sched
             ["algorithm.lr.decai", "Known: start"],
         ),
         ({"lr": {"schedule": "constant", "start": "x"}}, ["algorithm.lr.start = 'x'", "number"]),
+        ({"lr": {"schedule": "warmup", "length": 2}}, ["algorithm.lr.then", "not set"]),
+        ({"lr": {"schedule": "warmup", "then": 0.1}}, ["algorithm.lr.length", "not set"]),
+        (
+            {"lr": {"schedule": "warmup", "length": 2, "then": {"schedule": "cosin"}}},
+            ["algorithm.lr.then.schedule", "Did you mean 'cosine'?"],
+        ),
+        (
+            {"lr": {"schedule": "multi-step", "start": 0.1, "at": [5, 3]}},
+            ["algorithm.lr", "(5, 3)", "ascending"],
+        ),
         ({"lr": {"schedule": "constant", "start": -1}}, ["algorithm.lr", "-1.0", "above 0"]),
         ({"lr": 0.1, "noize": 1}, ["algorithm.noize", "lppa", "Did you mean 'noise'?"]),
         ({"lr": 0.1, "inject": "every"}, ["algorithm.inject is not an option of lppa"]),

@@ -3,7 +3,16 @@ import math
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit.core.schedules import Constant, Cosine, Exponential, Inverse, check_rate, rate_at
+from tacit.core.schedules import (
+    Constant,
+    Cosine,
+    Exponential,
+    Inverse,
+    MultiStep,
+    Warmup,
+    check_rate,
+    rate_at,
+)
 
 
 def test_constant():
@@ -30,6 +39,25 @@ def test_cosine_goes_from_start_over_the_middle_to_end_and_stays():
     assert Cosine(0.5, 10)(10) == pytest.approx(0.0)
 
 
+def test_multi_step_is_multiplied_at_each_of_its_times():
+    rate = MultiStep(1.0, at=(2, 3), factor=0.5, every=10)
+    assert [rate(t) for t in (0, 19, 20, 29, 30, 1000)] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_warm_up_rises_in_equal_steps_and_hands_over():
+    rate = Warmup(2, then=Cosine(0.5, steps=10, end=0.1), every=2)
+    assert [rate(t) for t in range(5)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert [rate(t) for t in (4, 9, 14, 50)] == pytest.approx([0.5, 0.3, 0.1, 0.1])
+    assert [Warmup(0.5, then=0.3, every=4)(t) for t in range(4)] == pytest.approx(
+        [0.1, 0.2, 0.3, 0.3]
+    )
+
+
+def test_a_warm_up_of_a_warm_up_is_one_after_the_other():
+    rate = Warmup(1, then=Warmup(1, then=0.4))
+    assert [rate(t) for t in range(4)] == pytest.approx([0.1, 0.2, 0.4, 0.4])
+
+
 def test_a_rate_is_a_number_or_any_function():
     assert rate_at(0.1, 50) == 0.1
     assert rate_at(1, 0) == 1.0
@@ -49,6 +77,7 @@ BAD = [0, -0.1, math.nan, math.inf]
         lambda start: Exponential(start, 0.9),
         lambda start: Inverse(start),
         lambda start: Cosine(start, 10),
+        lambda start: MultiStep(start, (3,)),
     ],
 )
 def test_a_start_that_is_not_positive_is_refused(schedule, start):
@@ -71,6 +100,15 @@ def test_a_rate_that_is_not_positive_is_refused_by_name(rate):
         (lambda: Exponential(1.0, 0.9, every=0), "every"),
         (lambda: Inverse(1.0, every=0), "every"),
         (lambda: Cosine(1.0, steps=0), "steps"),
+        (lambda: MultiStep(1.0, at=()), "at"),
+        (lambda: MultiStep(1.0, at=(3, 2)), "at"),
+        (lambda: MultiStep(1.0, at=(0, 2)), "at"),
+        (lambda: MultiStep(1.0, at=5), "at"),
+        (lambda: MultiStep(1.0, at=(2,), factor=0), "factor"),
+        (lambda: MultiStep(1.0, at=(2,), every=0), "every"),
+        (lambda: Warmup(0, then=0.1), "length"),
+        (lambda: Warmup(2, then=-0.1), "then"),
+        (lambda: Warmup(2, then=0.1, every=0), "every"),
         (lambda: Cosine(1.0, steps=5, end=1.5), "end"),
         (lambda: Cosine(1.0, steps=5, end=-0.5), "end"),
     ],
