@@ -24,6 +24,7 @@ MODULES = {
         "frontier",
         "private_training",
         "liars",
+        "resnet",
     ),
 }
 ARTIFACTS: dict[str, Artifact] = {
