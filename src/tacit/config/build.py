@@ -57,7 +57,14 @@ class Experiment:
         """What determines the messages of the run."""
         run = self.config.run
         return Setting(
-            self.algorithm, self.task, self.graph, run.seed, run.device, run.gradients, run.prg
+            self.algorithm,
+            self.task,
+            self.graph,
+            run.seed,
+            run.device,
+            run.gradients,
+            run.prg,
+            run.precision,
         )
 
     def simulation(

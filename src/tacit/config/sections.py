@@ -177,6 +177,8 @@ class RunSection(Section):
     """Where tensors live: "cpu", "cuda" or a numbered device such as "cuda:1"."""
     gradients: Literal["auto", "layered", "batched", "looped"] = "auto"
     """Backend of the gradients; "auto" times them once per machine."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """Gradients in float32, with products in TF32 (on a GPU), or in bf16 by autocast."""
     prg: Literal["philox", "chacha20"] = "philox"
     """Generator of the noise: "philox" is fast, "chacha20" uses pairwise keys as nodes do."""
     evaluate_every: PositiveInt = 1
