@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
-from tacit.core.devices import Precision, check_device
+from tacit.core.devices import Precision, check_device, check_precision, float32_products
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox, Randomness
@@ -55,6 +55,8 @@ class Setting:
         gradients: The gradient backend, or `"auto"` to choose the fastest by timing.
         prg: Where noise comes from: `"philox"`, the fast generator; `"chacha20"`, keystreams as
             real nodes derive them, of keys made from the seed; or given keys.
+        precision: How gradients are computed: in `"float32"`, in `"tf32"` on a GPU, or in `"bf16"`
+            by autocast. Models, messages and updates stay as they are.
     """
 
     algorithm: Algorithm
@@ -98,6 +100,7 @@ class Setting:
             )
         if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
+        check_precision(self.precision, self.task.dtype)
         self.algorithm.check_graph(self.graph)
         check_fit(self.algorithm, self.task)
         if self.algorithm.needs_total and not self.start_alike and self.task.clients > 1:
@@ -157,6 +160,7 @@ class Simulation(Execution):
         hosted: Hosted | None = None,
     ) -> None:
         setting.check()
+        self.setting = setting
         algorithm, task, graph = setting.algorithm, setting.task, setting.graph
         self.hosted = hosted or Hosted.of(ProcessGroup(), graph)
         group, ids, seed = self.hosted.group, self.hosted.ids, int(setting.seed)
@@ -170,10 +174,12 @@ class Simulation(Execution):
         loader = task.loader(torch.as_tensor(ids), seed, device)
         self.task = task.to(device, pool)
         work = (self.task, ids.tolist(), loader)
-        choose = partial(choose_backend, *work, seed, device, setting.gradients, pool)
+        options = (setting.gradients, pool, setting.precision)
+        choose = partial(choose_backend, *work, seed, device, *options)
         # Chosen once for all processes, because backends round differently.
         self.gradients = BackendChoice(**group.run_on_first(lambda: asdict(choose())))
-        objective = HostedObjective(*work, self.gradients.strategy, seed, device, pool)
+        strategy = self.gradients.strategy
+        objective = HostedObjective(*work, strategy, seed, device, pool, setting.precision)
         self.net = self.hosted.network(graph, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
@@ -280,7 +286,9 @@ class Simulation(Execution):
         """Evaluate the current models, at the time of the last gradient's batch."""
         self.check()
         number = self.t * self.here.gradients_per_step
-        with reproducible(self.device):
+        # Scores need no more digits than the gradients that led to them.
+        tf32 = self.setting.precision != "float32"
+        with reproducible(self.device), float32_products(tf32=tf32):
             return observe(
                 self._state.theta,
                 self.task.evaluation.at_batch(number),
@@ -334,6 +342,7 @@ def simulate(
     device: torch.device | str = "cpu",
     gradients: str = "auto",
     prg: Generator | KeyRing = "philox",
+    precision: Precision = "float32",
     privacy: Privacy | None = None,
     record_every: int | None = None,
     allow_divergence: bool = False,
@@ -351,6 +360,7 @@ def simulate(
         device: `"cpu"` or a CUDA device.
         gradients: The gradient backend; `"auto"` chooses the fastest by timing.
         prg: Where noise comes from: `"philox"`, `"chacha20"` or a `KeyRing`.
+        precision: How gradients are computed: `"float32"`, `"tf32"` or `"bf16"`.
         privacy: The guarantee that the run must keep, with an algorithm such as
             `tacit.PrivateSGD`; it stops when the budget is spent.
         record_every: Iterations between two records of the history; default: a tenth of the run.
@@ -384,7 +394,7 @@ def simulate(
     recorded = None
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
-    setting = Setting(algorithm, task, graph, seed, device, gradients, prg)
+    setting = Setting(algorithm, task, graph, seed, device, gradients, prg, precision)
     setting.check()
     setting = replace(setting, algorithm=prepare(algorithm, privacy, task, graph, steps))
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)

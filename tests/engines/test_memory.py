@@ -24,7 +24,7 @@ from tacit import (
 from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
-from tacit.engines.gradients import objective as gradients
+from tacit.engines.gradients import strategies
 
 # Too many for a dense W.
 CLIENTS = 80
@@ -36,7 +36,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setattr(fixed_point, "TILE", 1 << 10)
-    monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
+    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 15)
     monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 
@@ -115,7 +115,7 @@ def module_task(name):
 
 def numbers_held(monkeypatch, algorithm, name):
     """Peak memory in numbers of four bytes, and the number of all clients' parameters."""
-    monkeypatch.setitem(gradients.WORKSPACE, "cpu", PASS)
+    monkeypatch.setitem(strategies.WORKSPACE, "cpu", PASS)
     task = module_task(name)
     assert CLIENTS * task.parameters > 1.5 * PASS
     return peak_of(algorithm, task, "batched") / 4, CLIENTS * task.parameters

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.bench.benchmark import TimedFunction
 from tacit.bench.workloads import Images, Workload
-from tacit.core.devices import Precision
+from tacit.core.devices import Precision, float32_products
 from tacit.core.workers import torch_threads
 
 
@@ -37,7 +33,7 @@ def plain_loop(
     order = torch.randperm(len(x), generator=generator)[: steps * size].view(steps, size).to(device)
 
     def run() -> None:
-        with torch_threads(threads), tf32_only_for(workload.precision):
+        with torch_threads(threads), float32_products(tf32=workload.precision == "tf32"):
             pass_batches(module, x, y, order, workload.precision)
 
     return run
@@ -52,17 +48,3 @@ def pass_batches(
         with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
             loss = functional.cross_entropy(module(x[batch]), y[batch])
         loss.backward()  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def tf32_only_for(precision: Precision) -> Iterator[None]:
-    """Let products and convolutions use TF32, or not: cuDNN uses it by default."""
-    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [switch.allow_tf32 for switch in switches]
-    try:
-        for switch in switches:
-            switch.allow_tf32 = precision != "float32"
-        yield
-    finally:
-        for switch, allowed in zip(switches, before, strict=True):
-            switch.allow_tf32 = allowed

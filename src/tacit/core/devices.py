@@ -1,14 +1,16 @@
-"""Devices that rows can be on, copies to them, and their precision: full float32 or TF32."""
+"""Devices that rows can be on, copies to them, and the precision of gradients on them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from tacit.core.checks import check_choice
 from tacit.core.errors import Misuse
 
 # How gradients are computed: in float32; with products in TF32, where a GPU has it; or by torch's
@@ -30,6 +32,9 @@ def check_device(device: torch.device | str, key: str = "device") -> torch.devic
             f"{key} = {str(device)!r}, but this machine has {present or 'no'} CUDA devices.",
             'Use "cpu".',
         )
+    if wanted.type == "cuda":
+        # Torch warns that products are not deterministic without it. Read at the first product.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return wanted
 
 
@@ -51,16 +56,57 @@ def tf32_allowed() -> bool:
 
 
 @contextmanager
-def consistent_tf32() -> Iterator[None]:
-    """Let cuDNN, which uses TF32 by default, use it only where products do."""
+def float32_products(*, tf32: bool = False) -> Iterator[None]:
+    """Compute products and convolutions of float32 numbers on a GPU in full precision, or in TF32.
+
+    Whatever the process has set applies again afterwards.
+    """
     try:
-        before = torch._C._get_cudnn_allow_tf32()
+        before = torch.get_float32_matmul_precision(), torch._C._get_cudnn_allow_tf32()
     except RuntimeError:
-        # Set by the newer switches, one by one: that was a deliberate choice.
-        yield
+        # Set by the newer switches, which cannot be mixed with the older ones.
+        with _newer_switches("tf32" if tf32 else "ieee"):
+            yield
         return
-    torch._C._set_cudnn_allow_tf32(tf32_allowed())
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch._C._set_cudnn_allow_tf32(tf32)
     try:
         yield
     finally:
-        torch._C._set_cudnn_allow_tf32(before)
+        torch.set_float32_matmul_precision(before[0])
+        torch._C._set_cudnn_allow_tf32(before[1])
+
+
+@contextmanager
+def _newer_switches(precision: str) -> Iterator[None]:
+    backends: Any = torch.backends
+    switches = (backends.cuda.matmul, backends.cudnn.conv)
+    before = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+
+
+def autocast(precision: Precision, device: torch.device | str) -> AbstractContextManager[Any]:
+    """The context in which torch computes in bf16 where that is safe, if that is the precision.
+
+    Applies to the calling thread.
+    """
+    if precision != "bf16":
+        return nullcontext()
+    # Parameters change in every pass, so that nothing is used twice.
+    return torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False)
+
+
+def check_precision(precision: str, dtype: torch.dtype, key: str = "precision") -> None:
+    """Raise Misuse for an unknown precision, or one that models of this type do not have."""
+    check_choice(key, precision, get_args(Precision))
+    if precision != "float32" and dtype != torch.float32:
+        raise Misuse(
+            f"{key} is {precision!r}, but the model's parameters are {dtype}.",
+            "Make them float32 (model.float()), or leave the precision out.",
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse, first_line
 from tacit.engines.capture.iteration import CapturedStep, copied_state
 from tacit.engines.lazy_clients import LazyClients
@@ -120,7 +120,10 @@ class Execution:
 
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Use this device, with kernels that give the same bits every time, in full precision."""
+    """Use this device, with kernels that give the same bits every time, in full precision.
+
+    Gradients choose their own precision.
+    """
     if device.type == "cpu":
         yield
         return
@@ -133,7 +136,7 @@ def reproducible(device: torch.device) -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = False  # All of it is written anyway.
     try:
-        with torch.cuda.device(device), consistent_tf32():
+        with torch.cuda.device(device), float32_products():
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])

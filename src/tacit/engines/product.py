@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -13,16 +16,36 @@ from tacit.core.workers import WorkerPool
 
 # Without compiled loops, matrices of at most this many entries (zeros included) are kept dense.
 DENSE = 64**2
+# With our kernel on a GPU, matrices of at most this many entries per row are not kept dense.
+FEW = 8
 # Numbers handled at a time where there are no compiled loops.
 TILE = 1 << 22
+
+
+@cache
+def _gpu_kernel(device: torch.device) -> ModuleType | None:
+    """Our kernel if it compiles and runs on the device: needs a GPU, Triton and a C compiler."""
+    if device.type != "cuda":
+        return None
+    try:
+        from tacit.engines import gpu_product
+
+        begin, source = torch.tensor([[0, 1], [0, 0]], device=device)
+        one = torch.ones(1, 1, device=device)
+        gpu_product.write(begin, source[:1], one[0], one, one.clone(), False)
+    except Exception:
+        # Triton's errors have no common base class. Tensor operations work in any case.
+        return None
+    return gpu_product
 
 
 class Product:
     """A·x for a matrix A [n, m] and rows x [m, P]; each row is summed in the order of its entries.
 
-    A matrix that is at least a quarter full is kept dense. Compiled loops sum other matrices row by
-    row. Without compiled loops, as on a GPU, small matrices are kept dense too, and large ones are
-    summed by slots: the first entry of every row, then the second, and so on.
+    A matrix that is at least a quarter full is kept dense. Compiled loops, and our kernel on a GPU,
+    sum other matrices row by row, on a GPU also those with a few entries per row. Without them,
+    small matrices are kept dense too, and large ones are summed by slots: the first entry of every
+    row, then the second, and so on.
     """
 
     def __init__(
@@ -37,15 +60,18 @@ class Product:
         self._pool = pool or WorkerPool(1)
         self._dense: Tensor | None = None
         self._compiled = native.supports(torch.empty(0, 0, dtype=dtype, device=device))
+        self._kernel = _gpu_kernel(torch.device(device))
         size = matrix.shape[0] * matrix.shape[1]
-        if matrix.nnz >= size / 4 or (size <= DENSE and not self._compiled):
+        few = self._kernel is not None and matrix.nnz <= FEW * matrix.shape[0]
+        small = size <= DENSE and not self._compiled and self._kernel is None
+        if (matrix.nnz >= size / 4 or small) and not few:
             self._compiled = False
             self._dense = torch.as_tensor(matrix.toarray(), dtype=dtype, device=device)
             return
         self._begin = torch.as_tensor(matrix.indptr.astype(np.int64), device=device)
         self._source = torch.as_tensor(matrix.indices.astype(np.int64), device=device)
         self._weight = torch.as_tensor(matrix.data, dtype=dtype, device=device)
-        if not self._compiled:
+        if not self._compiled and self._kernel is None:
             parts = slots(self._begin.diff())
             self._slots = [
                 (rows, self._source[entry], self._weight[entry]) for rows, entry in parts
@@ -63,6 +89,9 @@ class Product:
                 lambda rows: native.mix(*entries, x, out, rows, accumulate),
                 self._pool.split(len(out)),
             )
+        elif self._kernel is not None:
+            entries, x = (self._begin, self._source, self._weight), x.contiguous()
+            self._kernel.write(*entries, x, out, accumulate)
         else:
             self._add_slots(out if accumulate else out.zero_(), x)
 

@@ -274,6 +274,7 @@ class _ActiveRun:
             "msd": last.get("msd"),
             "privacy": _spent(simulation),
             "device": experiment.config.run.device,
+            "precision": experiment.config.run.precision,
             "notes": notes,
             "version": __version__,
         }

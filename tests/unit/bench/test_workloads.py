@@ -8,7 +8,7 @@ from torch import nn
 from tacit.bench import plain, sim
 from tacit.bench.adapters import adapt
 from tacit.bench.benchmark import BenchOptions
-from tacit.bench.plain import pass_batches, plain_loop, tf32_only_for
+from tacit.bench.plain import pass_batches, plain_loop
 from tacit.bench.workloads import W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8, WORKLOADS
 from tacit.tasks.flat import FlatModule
 
@@ -120,14 +120,18 @@ def test_peak_memory(monkeypatch):
     assert peak.of(lambda: memory.update(peak=400)) == 300
 
 
-@pytest.mark.parametrize(("precision", "allowed"), [("float32", False), ("tf32", True)])
-def test_precision_of_the_limits(monkeypatch, precision, allowed):
+@pytest.mark.parametrize(
+    ("precision", "allowed"), [("float32", False), ("tf32", True), ("bf16", False)]
+)
+def test_limits_use_tf32_only_where_we_do(monkeypatch, precision, allowed):
     switches = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [switch.allow_tf32 for switch in switches]
-    with tf32_only_for(precision):
-        assert [switch.allow_tf32 for switch in switches] == [allowed] * 2
-    with pytest.raises(KeyError), tf32_only_for(precision):
-        raise KeyError
+    before, found = [switch.allow_tf32 for switch in switches], []
+    monkeypatch.setattr(
+        plain, "pass_batches", lambda *_: found.extend(switch.allow_tf32 for switch in switches)
+    )
+    small = replace(W2, clients=4, precision=precision)
+    plain_loop(small, small.images(), CPU, torch.get_num_threads())()
+    assert found == [allowed] * 2
     assert [switch.allow_tf32 for switch in switches] == before
 
 

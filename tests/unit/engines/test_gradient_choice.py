@@ -8,8 +8,9 @@ from tacit import DSGT, Topology, simulate
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import choice as backends
+from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.choice import BackendChoice
-from tacit.engines.gradients.objective import GradientBackend, HostedObjective
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import Task
 
 

@@ -7,8 +7,10 @@ from torch.nn import functional
 
 from tacit import models
 from tacit.engines.gradients import objective as gradients
-from tacit.engines.gradients.objective import GradientBackend, HostedObjective, batched, looped
+from tacit.engines.gradients.backend import GradientBackend
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
+from tacit.tasks.batching import batched_gradients as batched, looped_gradients as looped
 from tacit.tasks.parts import Parts
 
 CLIENTS = 3

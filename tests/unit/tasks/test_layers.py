@@ -14,8 +14,9 @@ from torch.nn.utils import parametrizations
 
 from tacit import models
 from tacit.engines.gradients.choice import choose_backend
-from tacit.engines.gradients.objective import HostedObjective, looped
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import Task
+from tacit.tasks.batching import looped_gradients as looped
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.layers.basic import MaxPool
 

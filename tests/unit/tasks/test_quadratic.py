@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tacit.core.errors import Misuse
-from tacit.engines.gradients.objective import looped
 from tacit.tasks import least_squares, quadratic
+from tacit.tasks.batching import looped_gradients as looped
 
 
 def draw(*shape, seed=0, dtype=torch.float64):

@@ -7,8 +7,8 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from tacit.core.errors import Misuse
-from tacit.engines.gradients.objective import looped
 from tacit.tasks import Task
+from tacit.tasks.batching import looped_gradients as looped
 from tacit.tasks.evaluation import LocalLoss, TestSet
 from tacit.tasks.parts import Parts
 

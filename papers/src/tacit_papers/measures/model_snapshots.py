@@ -22,7 +22,7 @@ from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.record.transcript import Message, Transcript
@@ -93,7 +93,7 @@ class ModelSnapshots:
             question, clients[0], terms, coefficients, values, points, 0.0, 1.0, rounding
         )
 
-    @consistent_tf32()
+    @float32_products()
     def _gradient(self, client: int, t: int) -> Tensor:
         loss = self.task.loss
         # A configuration with a dataset has a module.

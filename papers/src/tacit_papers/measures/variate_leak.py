@@ -20,7 +20,7 @@ from tacit.auditing.options import AuditOptions
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import Unknown
@@ -55,7 +55,7 @@ class ControlVariateLeak:
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         return Training(self.training)(seed, context) | self.leak(seed, context)
 
-    @consistent_tf32()
+    @float32_products()
     def leak(self, seed: int, context: MeasureContext) -> Values:
         """The audit and the pictures."""
         experiment = context.experiment(self.audited, seed)

@@ -16,7 +16,7 @@ from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
 from tacit.core.checks import check_count, check_positive, is_count, is_number
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss, ModuleLoss
 
@@ -41,7 +41,7 @@ class InversionResult:
     cut_short: bool  # stopped by the time budget
 
 
-@consistent_tf32()
+@float32_products()
 def invert(
     loss: Loss,
     observation: Observation | JointObservation,

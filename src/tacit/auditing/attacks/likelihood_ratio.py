@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.membership_scores import candidates_per_pass, check_candidates
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import ModuleLoss
 
@@ -29,7 +29,7 @@ MIN_SHADOWS = 32  # shadow models on each side for a variance per candidate
 MIN_VARIANCE = 1e-12
 
 
-@consistent_tf32()
+@float32_products()
 def confidence(loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Logit-scaled confidence φ [S, n] of candidates at models [S, P]; [n] at one model [P]."""
     check_candidates(x, y)

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from tacit.core.checks import check_choice
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
@@ -109,7 +109,7 @@ def candidates_per_pass(theta: Tensor, x: Tensor) -> int:
     return max(1, WORKSPACE // (4 * theta.shape[-1] + 64 * x[0].numel()))
 
 
-@consistent_tf32()
+@float32_products()
 def _per_sample(
     score: Callable[[Tensor, Tensor], Tensor], theta: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:

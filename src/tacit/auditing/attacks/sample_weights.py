@@ -44,7 +44,7 @@ from tacit.auditing.attacks.membership_scores import (
     candidates_per_pass,
     check_candidates,
 )
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
@@ -142,7 +142,7 @@ def sample_weight_score(
     return precision @ stacked / precision.sum(), used
 
 
-@consistent_tf32()
+@float32_products()
 def normal_equations(
     loss: Loss, known: KnownValue, x: Tensor, y: Tensor, *, batch: int, shared: bool
 ) -> NormalEquations:

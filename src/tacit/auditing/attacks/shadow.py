@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 
 from tacit.auditing.attacks.membership_scores import WORKSPACE, check_candidates
 from tacit.core.checks import check_count, check_positive, is_count
-from tacit.core.devices import consistent_tf32
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.tasks.flat import ModuleLoss
@@ -33,7 +33,7 @@ class ShadowModels:
     finished: bool
 
 
-@consistent_tf32()
+@float32_products()
 def train_shadow_models(
     loss: ModuleLoss,
     x: Tensor,

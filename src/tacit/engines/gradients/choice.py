@@ -22,10 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core.devices import Precision
 from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
+from tacit.core.version import __version__
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients.objective import GradientBackend
+from tacit.engines.capture.graphs import WARM_UP, Work, captured
+from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss, check_deterministic
@@ -53,6 +56,7 @@ def choose_backend(
     device: torch.device | str,
     requested: str = "auto",
     pool: WorkerPool | None = None,
+    precision: Precision = "float32",
 ) -> BackendChoice:
     """Use the requested backend, or else the one that is fastest on this machine.
 
@@ -64,6 +68,7 @@ def choose_backend(
         device: Where gradients are computed.
         requested: A backend, or "auto" to time all and cache the choice.
         pool: Shares the work of a pass; default: one thread.
+        precision: How gradients are computed.
 
     Raises:
         Misuse: If the backend is unknown or does not fit the loss, or if the loss is random or not
@@ -72,7 +77,7 @@ def choose_backend(
     for strategy in STRATEGIES:
         if requested == strategy:
             # Raises if the backend does not fit.
-            GradientBackend.of(task, strategy)
+            GradientBackend.of(task, strategy, precision)
             return BackendChoice(strategy, "as requested")
     if requested != "auto":
         raise Misuse(
@@ -86,12 +91,12 @@ def choose_backend(
     arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     _check_loss(task.loss, theta, arrays)
-    backends, problems = _usable_backends(task, theta, arrays)
+    backends, problems = _usable_backends(task, theta, arrays, precision)
     if len(backends) == 1:
         return BackendChoice("looped", "; ".join(problems))
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = Path(root) / "tacit" / "gradients.json"
-    key = _cache_key(task, arrays, device, backends)
+    key = _cache_key(task, arrays, device, backends, precision)
     cached = _read(cache).get(key)
     # The cached choice may have been made for another loss of the same name and shapes.
     for strategy in backends:
@@ -106,23 +111,24 @@ def choose_backend(
 
 
 def _usable_backends(
-    task: Task, theta: Tensor, arrays: Part
+    task: Task, theta: Tensor, arrays: Part, precision: Precision
 ) -> tuple[dict[Strategy, GradientBackend], list[str]]:
     """The backends that work for this task, and why others do not."""
     backends: dict[Strategy, GradientBackend] = {}
     layered = layered_loss(task.loss, task.parts, task.batch_size)
     problems = [layered] if isinstance(layered, str) else []
-    for strategy in STRATEGIES[1 if problems else 0 : -1]:
-        backend = GradientBackend.of(task, strategy)
+    for strategy in STRATEGIES[1 if problems or precision == "bf16" else 0 : -1]:
+        backend = GradientBackend.of(task, strategy, precision)
         try:
-            backend.write(theta, arrays, torch.empty_like(theta))
+            with backend.pass_context(theta.device):
+                backend.write(theta, arrays, torch.empty_like(theta))
         except Exception as problem:  # torch.func, Triton and users' criteria raise many kinds
             text = f"this loss cannot be batched ({first_line(problem)})"
             if text not in problems:
                 problems.append(text)
         else:
             backends[strategy] = backend
-    backends["looped"] = GradientBackend.of(task, "looped")
+    backends["looped"] = GradientBackend.of(task, "looped", precision)
     return backends, problems
 
 
@@ -149,10 +155,21 @@ def _time_all(
             backend.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
         with pool.exclusive(), backend.pass_context(theta.device):
-            seconds[strategy] = _seconds(partial(pool.run, write, pieces), theta) / len(theta)
+            work = _as_in_a_run(partial(pool.run, write, pieces), theta.device)
+            seconds[strategy] = _seconds(work, theta) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
     fastest = min(seconds, key=lambda strategy: seconds[strategy])
     return BackendChoice(fastest, f"timed once on this machine: {timing} per client")
+
+
+def _as_in_a_run(work: Work, device: torch.device) -> Work:
+    """The work as a run does it: captured on a GPU, if that is possible."""
+    if device.type != "cuda":
+        return work
+    try:
+        return captured(work, device, warm_up=WARM_UP)
+    except Exception:  # It reads from the GPU.
+        return work
 
 
 def _seconds(work: Callable[[], None], like: Tensor) -> float:
@@ -167,7 +184,11 @@ def _seconds(work: Callable[[], None], like: Tensor) -> float:
 
 
 def _cache_key(
-    task: Task, arrays: Part, device: torch.device | str, backends: Iterable[Strategy]
+    task: Task,
+    arrays: Part,
+    device: torch.device | str,
+    backends: Iterable[Strategy],
+    precision: Precision,
 ) -> str:
     """Digest of what timings depend on: machine, versions, threads, loss, shapes and backends."""
     loss = task.loss.flat.module if isinstance(task.loss, ModuleLoss) else task.loss
@@ -178,7 +199,7 @@ def _cache_key(
     facts = (
         platform.machine(), os.cpu_count(), torch.__version__, torch.get_num_threads(), gpu, name,
         task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays],
-        sorted(backends),
+        sorted(backends), precision, __version__,
     )  # fmt: skip
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 

@@ -1,94 +1,30 @@
-"""Gradients of all hosted clients, by one of three backends: layered, batched or looped."""
+"""Gradients of all hosted clients, on their batches or on drawn samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import vmap
 
 from tacit.core.checks import check_number
+from tacit.core.devices import Precision
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.rounded_sums import rounding_share
-from tacit.core.workers import WorkerPool, without_onednn
+from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
+from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
-from tacit.engines.gradients.strategies import WORKSPACE, Strategy
+from tacit.engines.gradients.strategies import Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
-from tacit.tasks.flat import Loss
-from tacit.tasks.layers import layered_loss
-from tacit.tasks.parts import Part
 from tacit.tasks.poisson import DrawWords, PoissonSample
 from tacit.tasks.task import Task
-
-# Takes models [k, P], arrays [k, ...] and the output [k, P].
-Writer = Callable[[Tensor, Part, Tensor], None]
-
-
-def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """Gradients [k, P] in one pass over a client dimension."""
-    gradients: Tensor = vmap(grad(loss))(theta, *arrays)
-    return gradients
-
-
-def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """Gradients [k, P] client by client: slow and obviously right."""
-    out = torch.empty_like(theta)
-    for row, own in enumerate(zip(*arrays, strict=True)):
-        point = theta[row].detach().requires_grad_()
-        (out[row],) = torch.autograd.grad(loss(point, *own), point)
-    return out
-
-
-PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched, "looped": looped}
-
-
-@dataclass(frozen=True, eq=False)
-class GradientBackend:
-    """Computes the gradients of k clients of one task at a time.
-
-    `workspace` is how many numbers one client takes in a pass, roughly.
-    """
-
-    strategy: Strategy
-    write: Writer
-    workspace: int
-
-    @classmethod
-    def of(cls, task: Task, strategy: Strategy) -> GradientBackend:
-        """The backend for a task.
-
-        Raises:
-            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
-        """
-        if strategy == "layered":
-            net = layered_loss(task.loss, task.parts, task.batch_size)
-            if isinstance(net, str):
-                raise Misuse(
-                    f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".'
-                )
-            return cls(strategy, net.write_gradients, net.workspace)
-        compute = PASSES[strategy]
-
-        def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
-            out.copy_(compute(task.loss, theta, arrays))
-
-        return cls(strategy, write, 4 * task.parameters + 16 * task.source.batch_numel)
-
-    def clients_per_pass(self, device: torch.device | str) -> int:
-        """How many clients fit into the workspace of a pass."""
-        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
-
-    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
-        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
-        return without_onednn(device) if self.strategy == "layered" else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +39,7 @@ class HostedObjective:
         seed: Keys the initial models.
         device: Where models and gradients live.
         pool: Shares the work of a pass; default: one thread.
+        precision: How gradients are computed; sums of clipped ones always in float32.
     """
 
     task: Task
@@ -112,12 +49,18 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
+    precision: Precision = "float32"
     # Captured passes by number of clients.
     _captured: dict[int, Pass] = field(default_factory=dict)
 
     @cached_property
     def _backend(self) -> GradientBackend:
-        return GradientBackend.of(self.task, self.strategy)
+        backend = GradientBackend.of(self.task, self.strategy, self.precision)
+        if not backend.needs_measuring(self.task.loss):
+            return backend
+        _, load = next(iter(self.loader.chunks(0, lambda count: [slice(0, 1)])))
+        one = self.task.initial(self.seed, self.clients[:1])[0].to(self.device)
+        return backend.measured(self.task.loss, one, tuple(array[0] for array in load()))
 
     @cached_property
     def _clipped_sums(self) -> ClippedSums:

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
 from tacit.core.workers import without_onednn
-from tacit.engines.gradients.strategies import STRATEGIES, WORKSPACE, Strategy
+from tacit.engines.gradients.strategies import STRATEGIES, Strategy, pass_numbers
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import LayeredLoss, layered_loss
 from tacit.tasks.parts import Part
@@ -92,7 +92,7 @@ class SampleBackend:
 
     def samples_per_pass(self, device: torch.device | str) -> int:
         """How many samples fit into the workspace of a pass."""
-        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
+        return max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
 
     def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
         """The context of a pass: in layered ones, each worker multiplies matrices by itself."""

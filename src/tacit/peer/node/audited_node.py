@@ -109,10 +109,13 @@ class AuditedNode:
     def objective(self) -> HostedObjective:
         """The node's gradients, from its own data."""
         assert self.local is not None
-        seed, task = self.manifest.config.run.seed, self.local.task
+        run, task = self.manifest.config.run, self.local.task
         at, keyed_by = torch.tensor([self.local.index]), torch.tensor([self.number])
-        loader = task.loader(keyed_by, seed, "cpu", positions=at)
-        return HostedObjective(task, [self.number], loader, "looped", seed, "cpu")
+        loader = task.loader(keyed_by, run.seed, "cpu", positions=at)
+        # In the precision of the gradients that were sent.
+        return HostedObjective(
+            task, [self.number], loader, "looped", run.seed, "cpu", precision=run.precision
+        )
 
     def run_on_symbols(self, kept: KeptMessages, last: int) -> SymbolicRun:
         """The messages of this node and its neighbours up to an iteration, as symbols.

@@ -79,7 +79,9 @@ class RosterContext:
         own_part = torch.tensor([local.index])
         loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
         task = task.to(run.device)
-        objective = HostedObjective(task, [number], loader, "looped", run.seed, run.device)
+        objective = HostedObjective(
+            task, [number], loader, "looped", run.seed, run.device, precision=run.precision
+        )
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.number,

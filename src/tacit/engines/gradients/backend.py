@@ -1,0 +1,99 @@
+"""The ways to compute gradients of k clients: layered, batched or looped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tacit.core.devices import Precision, autocast, float32_products
+from tacit.core.errors import Misuse
+from tacit.core.workers import without_onednn
+from tacit.engines.gradients.strategies import Strategy, pass_numbers
+from tacit.tasks.batching import batched_gradients, looped_gradients, saved_numbers
+from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.layers import layered_loss
+from tacit.tasks.parts import Part
+from tacit.tasks.task import Task
+
+# Takes models [k, P], arrays [k, ...] and the output [k, P].
+Writer = Callable[[Tensor, Part, Tensor], None]
+PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {
+    "batched": batched_gradients,
+    "looped": looped_gradients,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class GradientBackend:
+    """Computes the gradients of k clients of one task at a time.
+
+    `workspace` is how many numbers one client takes in a pass, roughly.
+    """
+
+    strategy: Strategy
+    write: Writer
+    workspace: int
+    precision: Precision = "float32"
+
+    @classmethod
+    def of(
+        cls, task: Task, strategy: Strategy, precision: Precision = "float32"
+    ) -> GradientBackend:
+        """The backend for a task.
+
+        Raises:
+            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers, or
+                the precision is bf16.
+        """
+        if strategy == "layered":
+            net = layered_loss(task.loss, task.parts, task.batch_size)
+            if isinstance(net, str):
+                raise Misuse(
+                    f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".'
+                )
+            if precision == "bf16":
+                raise Misuse(
+                    'gradients is "layered", which does not compute in bf16.',
+                    'Use "batched", "looped" or "auto", or precision = "tf32".',
+                )
+            return cls(strategy, net.write_gradients, net.workspace, precision)
+        compute = PASSES[strategy]
+
+        def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
+            # Threads have settings of their own for autocast.
+            with autocast(precision, theta.device):
+                gradients = compute(task.loss, theta, arrays)
+            out.copy_(gradients)
+
+        return cls(strategy, write, 4 * task.parameters + 16 * task.source.batch_numel, precision)
+
+    def needs_measuring(self, loss: Loss) -> bool:
+        """Whether its workspace depends on what a module computes.
+
+        A loop needs that of a few clients only, however many there are.
+        """
+        return self.strategy == "batched" and isinstance(loss, ModuleLoss)
+
+    def measured(self, loss: Loss, theta: Tensor, arrays: Part) -> GradientBackend:
+        """This backend with the workspace of the loss at theta [P] on one client's arrays."""
+        with autocast(self.precision, theta.device):
+            saved = saved_numbers(loss, theta, arrays)
+        # As much again for the backward pass, and the gradient in pieces and in a row.
+        return replace(self, workspace=4 * len(theta) + 2 * saved)
+
+    def clients_per_pass(self, device: torch.device | str) -> int:
+        """How many clients fit into the workspace of a pass."""
+        return max(1, pass_numbers(torch.device(device)) // self.workspace)
+
+    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """The context of a pass, in the thread that starts it.
+
+        In layered passes on a CPU each worker multiplies matrices by itself.
+        """
+        if torch.device(device).type == "cuda":
+            return float32_products(tf32=self.precision == "tf32")
+        return without_onednn(device) if self.strategy == "layered" else nullcontext()

@@ -1,0 +1,77 @@
+"""Attention of many clients: the client dimension is folded into that of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class _Attention(torch.autograd.Function):
+    """Torch's attention, whose backward pass gives the same bits every time.
+
+    By default its fused kernels add up gradients in any order, and warn if they should not.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> Tensor:
+        with torch.enable_grad():
+            own: list[Any] = [
+                None if x is None else x.detach().requires_grad_(needed)
+                for x, needed in zip((q, k, v, mask), ctx.needs_input_grad, strict=False)
+            ]
+            y = functional.scaled_dot_product_attention(*own, **options)
+        # A graph of its own, which only the backward pass below uses.
+        ctx.own, ctx.y = own, y
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        needed = [x for x in ctx.own if x is not None and x.requires_grad]
+        with strictly_deterministic(gradients[0].device):
+            found = iter(torch.autograd.grad(ctx.y, needed, gradients[0]))
+        by = [next(found) if x is not None and x.requires_grad else None for x in ctx.own]
+        ctx.own = ctx.y = None
+        return *by, None
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Torch's scaled dot-product attention, deterministic on a GPU."""
+    options |= {"dropout_p": dropout_p, "is_causal": is_causal}
+    q, k, v, mask = query, key, value, attn_mask
+    if not q.is_cuda:
+        return functional.scaled_dot_product_attention(q, k, v, mask, **options)
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind):
+        q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
+        mask = mask.to(q.dtype) if mask is not None and mask.is_floating_point() else mask
+    y: Tensor = _Attention.apply(q, k, v, mask, options)  # type: ignore[no-untyped-call]
+    return y
+
+
+@contextmanager
+def strictly_deterministic(device: torch.device) -> Iterator[None]:
+    """Kernels that give the same bits every time, which are refused if there are none."""
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

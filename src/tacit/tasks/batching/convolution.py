@@ -1,0 +1,60 @@
+"""Convolutions whose filters differ from client to client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.tasks.batching.kernels import compute_type, kernels_for
+
+
+class _Convolution(torch.autograd.Function):
+    """Convolutions of images [k, B, H, W, C] by our kernels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Any, gpu: Any
+    ) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.geometry, ctx.gpu, ctx.has_bias = geometry, gpu, bias is not None
+        y: Tensor = gpu.forward(x, w, bias, geometry)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        dy = gradients[0].contiguous()
+        by_x = by_w = by_bias = None
+        if ctx.needs_input_grad[0]:
+            by_x = ctx.gpu.input_gradient(dy, w, x.shape, ctx.geometry)
+        if ctx.needs_input_grad[1]:
+            by_w = ctx.gpu.filter_gradient(x, dy, ctx.geometry)
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            by_bias = dy.float().sum((1, 2, 3))
+        return by_x, by_w, by_bias, None, None
+
+
+def convolve(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+) -> Tensor:
+    """Outputs [k, B, F, rows, columns] of images [k, B, C, H, W] and filters [k, F, C, kh, kw].
+
+    On a GPU channels are last in memory, and all clients are computed at once.
+    """
+    x = x.to(compute_type(x))
+    gpu = kernels_for(x)
+    if gpu is None or x[0].numel() >= 2**31:
+        biases = [None] * len(x) if bias is None else list(bias)
+        each = zip(x, w, biases, strict=True)
+        return torch.stack([functional.conv2d(*one, stride, padding) for one in each])
+    geometry = gpu.convolution.Geometry((w.shape[3], w.shape[4]), stride, padding)
+    images = x.permute(0, 1, 3, 4, 2).contiguous()
+    y: Tensor = _Convolution.apply(images, w, bias, geometry, gpu.convolution)  # type: ignore[no-untyped-call]
+    return y.permute(0, 1, 4, 2, 3)

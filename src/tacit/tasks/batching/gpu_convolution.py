@@ -1,0 +1,303 @@
+"""Convolutions of many clients on a GPU: each client's images with its own filters.
+
+Images are [k, B, H, W, C] in memory, channels last, and filters [k, taps, C, F] or [k, taps, F, C]
+with taps = height · width of a filter. A convolution is a product of windows [B · positions,
+taps · C] and filters [taps · C, F]. These kernels read the windows from the images and never store
+them, and they compute one client after the other along a dimension of their grid.
+
+Sums are added in a fixed order, so that the same numbers give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tacit.core.devices import tf32_allowed
+
+# Programs that keep a GPU busy; sums over positions are split until there are as many.
+PROGRAMS = 528
+
+
+@triton.jit
+def _forward_kernel(
+    x, w, bias, y, H, W, OH, OW, M, x_client, b_client, C: tl.constexpr, F: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    TOP: tl.constexpr, LEFT: tl.constexpr, BIAS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
+    m = (tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS)
+    f = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    image, position = m // (OH * OW), m % (OH * OW)
+    top, left = (position // OW) * DOWN - TOP, (position % OW) * ACROSS - LEFT
+    x += client * x_client
+    w += client * (KH * KW * C * F)
+    depths: tl.constexpr = (C + DEPTH - 1) // DEPTH
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for step in range(KH * KW * depths):
+        tap = step // depths
+        c = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+        row, column = top + tap // KW, left + tap % KW
+        inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        pixel = ((image * H + row) * W + column) * C
+        if CHANNELS_LAST:
+            at = (tap * F + f)[None, :] * C + c[:, None]
+        else:
+            at = (tap * C + c)[:, None] * F + f[None, :]
+        if C % DEPTH == 0 and F % COLUMNS == 0:
+            windows = tl.load(x + pixel[:, None] + c[None, :], inside[:, None], 0.0)
+            filters = tl.load(w + at)
+        else:
+            some = inside[:, None] & (c < C)[None, :]
+            windows = tl.load(x + pixel[:, None] + c[None, :], some, 0.0)
+            filters = tl.load(w + at, (c < C)[:, None] & (f < F)[None, :], 0.0)
+        total = tl.dot(windows, filters, total, input_precision=PRECISION)
+    if BIAS:
+        total += tl.load(bias + client * b_client + f, f < F, 0.0).to(tl.float32)[None, :]
+    y += client * M * F
+    tl.store(
+        y + m[:, None] * F + f[None, :], total.to(y.dtype.element_ty),
+        (m < M)[:, None] & (f < F)[None, :],
+    )  # fmt: skip
+
+
+@triton.jit
+def _input_gradient_kernel(
+    dy, w, dx, H, W, OH, OW, HEIGHT, WIDTH, M, C: tl.constexpr, F: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    TOP: tl.constexpr, LEFT: tl.constexpr, CHANNELS_LAST: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    # Pixels whose row and column leave the same remainders by the strides are in the windows of
+    # the same taps. The third dimension of the grid is that of the remainders.
+    client = tl.program_id(1).to(tl.int64)
+    down, across = tl.program_id(2) // ACROSS, tl.program_id(2) % ACROSS
+    tiles: tl.constexpr = (C + COLUMNS - 1) // COLUMNS
+    m = (tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS)
+    c = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    image, position = m // (HEIGHT * WIDTH), m % (HEIGHT * WIDTH)
+    row, column = (position // WIDTH) * DOWN + down, (position % WIDTH) * ACROSS + across
+    first_i, first_j = (down + TOP) % DOWN, (across + LEFT) % ACROSS
+    taps_i, taps_j = (KH - first_i + DOWN - 1) // DOWN, (KW - first_j + ACROSS - 1) // ACROSS
+    inside = (m < M) & (row < H) & (column < W)
+    client_outputs = (M // (HEIGHT * WIDTH)) * OH * OW * F
+    dy += client * client_outputs
+    w += client * (KH * KW * C * F)
+    depths: tl.constexpr = (F + DEPTH - 1) // DEPTH
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for step in range(taps_i * taps_j * depths):
+        tap = step // depths
+        f = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+        i, j = first_i + (tap // taps_j) * DOWN, first_j + (tap % taps_j) * ACROSS
+        up, left = (row + TOP - i) // DOWN, (column + LEFT - j) // ACROSS
+        valid = inside & (row + TOP >= i) & (column + LEFT >= j) & (up < OH) & (left < OW)
+        output = ((image * OH + up) * OW + left) * F
+        if CHANNELS_LAST:
+            at = ((i * KW + j) * F + f)[:, None] * C + c[None, :]
+        else:
+            at = ((i * KW + j) * C + c)[None, :] * F + f[:, None]
+        if F % DEPTH == 0 and C % COLUMNS == 0:
+            gradient = tl.load(dy + output[:, None] + f[None, :], valid[:, None], 0.0)
+            filters = tl.load(w + at)
+        else:
+            some = valid[:, None] & (f < F)[None, :]
+            gradient = tl.load(dy + output[:, None] + f[None, :], some, 0.0)
+            filters = tl.load(w + at, (f < F)[:, None] & (c < C)[None, :], 0.0)
+        total = tl.dot(gradient, filters, total, input_precision=PRECISION)
+    pixel = ((client * (M // (HEIGHT * WIDTH)) + image) * H + row) * W + column
+    tl.store(
+        dx + (pixel * C)[:, None] + c[None, :], total.to(dx.dtype.element_ty),
+        inside[:, None] & (c < C)[None, :],
+    )  # fmt: skip
+
+
+@triton.jit
+def _filter_gradient_kernel(
+    x, dy, out, H, W, OH, OW, M, length, x_client, C: tl.constexpr, F: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    TOP: tl.constexpr, LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(2).to(tl.int64)
+    row_tiles: tl.constexpr = (C + ROWS - 1) // ROWS
+    column_tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
+    tile = tl.program_id(0)
+    f = (tile % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    c = (tile // column_tiles % row_tiles) * ROWS + tl.arange(0, ROWS)
+    tap = tile // (column_tiles * row_tiles)
+    i, j = tap // KW - TOP, tap % KW - LEFT
+    x += client * x_client
+    dy += client * M * F
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for low in range(tl.program_id(1) * length, (tl.program_id(1) + 1) * length, DEPTH):
+        m = low + tl.arange(0, DEPTH)
+        image, position = m // (OH * OW), m % (OH * OW)
+        row, column = (position // OW) * DOWN + i, (position % OW) * ACROSS + j
+        inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        pixel = ((image * H + row) * W + column) * C
+        windows = tl.load(x + pixel[:, None] + c[None, :], inside[:, None] & (c < C)[None, :], 0.0)
+        gradient = tl.load(
+            dy + m[:, None] * F + f[None, :], (m < M)[:, None] & (f < F)[None, :], 0.0
+        )
+        total = tl.dot(tl.trans(windows), gradient, total, input_precision=PRECISION)
+    part = client * tl.num_programs(1) + tl.program_id(1)
+    out += (part * (KH * KW) + tap) * C * F
+    tl.store(out + c[:, None] * F + f[None, :], total, (c < C)[:, None] & (f < F)[None, :])
+
+
+@triton.jit
+def _arrange_kernel(
+    w, out, w_client, C, F, TAPS: tl.constexpr, CHANNELS_LAST: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    client = tl.program_id(2).to(tl.int64)
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (c < C) & (f < F)
+    w += client * w_client
+    out += client * TAPS * C * F
+    for tap in range(TAPS):
+        value = tl.load(w + (f * C + c) * TAPS + tap, inside, 0.0)
+        at = (tap * F + f) * C + c if CHANNELS_LAST else (tap * C + c) * F + f
+        tl.store(out + at, value.to(out.dtype.element_ty), inside)
+
+
+@triton.jit
+def _collect_kernel(
+    parts, out, C, F, splits, TAPS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    client = tl.program_id(2).to(tl.int64)
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (c < C) & (f < F)
+    parts += client * splits * TAPS * C * F
+    out += client * TAPS * C * F
+    for tap in range(TAPS):
+        total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+        for split in range(splits):
+            at = ((split * TAPS + tap) * C + c) * F + f
+            total += tl.load(parts + at, inside, 0.0)
+        tl.store(out + (f * C + c) * TAPS + tap, total, inside)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The windows of a convolution: size of the filters, strides and padding."""
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    @property
+    def taps(self) -> int:
+        return self.size[0] * self.size[1]
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the output for images of this height and width."""
+        sizes = zip((height, width), self.size, self.stride, self.padding, strict=True)
+        rows, columns = ((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
+        return rows, columns
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tensor:
+    """Outputs [k, B, rows, columns, F] of images [k, B, H, W, C] and weights [k, F, C, kh, kw].
+
+    The result has the type of x, in which products are computed. Weights and bias have any type.
+    """
+    k, batch, height, width, channels = x.shape
+    filters = w.shape[1]
+    rows, columns = shape.output_size(height, width)
+    y = x.new_empty(k, batch, rows, columns, filters)
+    last = _depth_contiguous(x)
+    b, m = bias if bias is not None else w, batch * rows * columns
+    tile = _tile(m, filters, x)
+    grid = (triton.cdiv(m, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"]), k)
+    _forward_kernel[grid](
+        x, _arranged(w, x.dtype, last), b, y, height, width, rows, columns, m, x.stride(0),
+        b.stride(0), channels, filters, *shape.size, *shape.stride, *shape.padding,
+        BIAS=bias is not None, CHANNELS_LAST=last, PRECISION=_precision(x), **tile,
+    )  # fmt: skip
+    return y
+
+
+def input_gradient(dy: Tensor, w: Tensor, x_shape: torch.Size, shape: Geometry) -> Tensor:
+    """The gradient of images of this shape from that of the outputs [k, B, rows, columns, F]."""
+    k, batch, height, width, channels = x_shape
+    filters = w.shape[1]
+    rows, columns = dy.shape[2:4]
+    dx = dy.new_empty(x_shape)
+    down, across = shape.stride
+    coarse = triton.cdiv(height, down), triton.cdiv(width, across)
+    last, m = not _depth_contiguous(dy), batch * coarse[0] * coarse[1]
+    tile = _tile(m, channels, dy)
+    blocks = triton.cdiv(m, tile["ROWS"]) * triton.cdiv(channels, tile["COLUMNS"])
+    _input_gradient_kernel[(blocks, k, down * across)](
+        dy, _arranged(w, dy.dtype, last), dx, height, width, rows, columns, *coarse, m, channels,
+        filters, *shape.size, *shape.stride, *shape.padding, CHANNELS_LAST=last,
+        PRECISION=_precision(dy), **tile,
+    )  # fmt: skip
+    return dx
+
+
+def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
+    """The gradient [k, F, C, kh, kw] of the weights, in float32."""
+    k, batch, height, width, channels = x.shape
+    rows, columns, filters = dy.shape[2:]
+    m, taps = batch * rows * columns, shape.taps
+    tile = _tile(channels, filters, x, reduced=True)
+    blocks = taps * triton.cdiv(channels, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"])
+    depth = tile["DEPTH"]
+    splits = max(1, min(triton.cdiv(PROGRAMS, blocks * k), m // (4 * depth)))
+    length = triton.cdiv(triton.cdiv(m, splits), depth) * depth
+    parts = torch.empty(k, splits, taps, channels, filters, device=x.device)
+    _filter_gradient_kernel[(blocks, splits, k)](
+        x, dy, parts, height, width, rows, columns, m, length, x.stride(0), channels, filters,
+        *shape.size, *shape.stride, *shape.padding, PRECISION=_precision(x), **tile,
+    )  # fmt: skip
+    out = torch.empty(k, filters, channels, *shape.size, device=x.device)
+    grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
+    _collect_kernel[grid](parts, out, channels, filters, splits, TAPS=taps, BLOCK=32)
+    return out
+
+
+def _arranged(w: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
+    """Weights [k, F, C, kh, kw] as [k, taps, F, C] if `channels_last`, else as [k, taps, C, F]."""
+    k, filters, channels, *size = w.shape
+    taps = size[0] * size[1]
+    order = (taps, filters, channels) if channels_last else (taps, channels, filters)
+    out = torch.empty(k, *order, dtype=dtype, device=w.device)
+    grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
+    _arrange_kernel[grid](
+        w, out, w.stride(0), channels, filters, TAPS=taps, CHANNELS_LAST=channels_last, BLOCK=32
+    )
+    return out
+
+
+def _precision(x: Tensor) -> str:
+    return "tf32" if x.dtype == torch.bfloat16 or tf32_allowed() else "ieee"
+
+
+def _depth_contiguous(x: Tensor) -> bool:
+    """Whether filters are read fastest if the summed dimension is contiguous: in TF32 only."""
+    return x.dtype == torch.float32 and tf32_allowed()
+
+
+def _tile(rows: int, columns: int, x: Tensor, reduced: bool = False) -> dict[str, int]:
+    """The part of a product that one program computes, and how: found by trial on an H200."""
+    half = x.dtype == torch.bfloat16
+    wide = columns > 64
+    if half:
+        tile = {"ROWS": 128, "COLUMNS": 128 if wide else 64, "DEPTH": 64}
+    elif tf32_allowed():
+        tile = {"ROWS": 128, "COLUMNS": 128 if wide else 64, "DEPTH": 32}
+    else:
+        tile = {"ROWS": 64 if reduced else 128, "COLUMNS": 64, "DEPTH": 16}
+    for name, size in (("ROWS", rows), ("COLUMNS", columns)):
+        tile[name] = max(16, min(tile[name], int(triton.next_power_of_2(size))))
+    warps = 8 if tile["ROWS"] * tile["COLUMNS"] >= 128 * 128 else 4
+    return {**tile, "num_warps": warps, "num_stages": 3}
