@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -16,6 +17,8 @@ from torch.func import functional_call
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.models.dropout import MaskKeys, use_keys
+from tacit.tasks.criteria import logits_of
+from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.parts import Part
 
 Loss = Callable[..., Tensor]
@@ -56,12 +59,14 @@ class PureModule:
 
     module: nn.Module
     masks: MaskKeys | None
+    layout: InputLayout
 
-    def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Any:
-        if self.masks is None:
-            return functional_call(self.module, parameters, inputs)
-        with self.masks.used(keys):
-            return functional_call(self.module, parameters, inputs)
+    def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Tensor:
+        used = nullcontext() if self.masks is None else self.masks.used(keys)
+        with used:
+            return logits_of(
+                functional_call(self.module, parameters, *self.layout.arguments(inputs))
+            )
 
     def per_thread(self) -> CopyPerThread:
         """One copy per thread, since a call puts its parameters into the module."""
@@ -71,10 +76,12 @@ class PureModule:
 class FlatModule:
     """A module whose trainable parameters are one vector of P numbers.
 
-    The parameters have the order of `named_parameters`. Its dropout is keyed by sample.
+    The parameters have the order of `named_parameters`. Its dropout is keyed by sample. `layout`
+    says how the module takes its inputs.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, layout: InputLayout = ONE_INPUT) -> None:
+        self.layout = layout
         self.module, self._masks = use_keys(copy.deepcopy(module).cpu())
         _check_layers(self.module)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
@@ -92,7 +99,7 @@ class FlatModule:
                 f"The model's parameters are {', '.join(sorted(map(str, found)))}.",
                 "Make them all float32 or all float64: model.float() or model.double().",
             )
-        self._copies = PureModule(self.module, self._masks).per_thread()
+        self._copies = PureModule(self.module, self._masks, layout).per_thread()
 
     @property
     def keyed(self) -> bool:
@@ -123,7 +130,7 @@ class FlatModule:
         moved = copy.copy(self)
         moved.module, moved._masks = copy.deepcopy((self.module, self._masks))
         moved.module.to(device)
-        moved._copies = PureModule(moved.module, moved._masks).per_thread()
+        moved._copies = PureModule(moved.module, moved._masks, self.layout).per_thread()
         return moved
 
     def check(self, *inputs: Tensor) -> None:
@@ -133,14 +140,15 @@ class FlatModule:
             Misuse: If the module draws random numbers, writes to its buffers, or has dropout of
                 tensors that do not divide into samples.
         """
-        check_pure(self.module, *inputs)
+        check_pure(self.module, *inputs, layout=self.layout)
         if self._masks is None:
             return
         shapes = []
         for count in (2, 3):
-            some = [array[torch.arange(count) % len(array)] for array in inputs]
+            some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
+            positional, named = self.layout.arguments(some)
             with torch.no_grad(), self._masks.recorded(torch.arange(count)) as found:
-                self.module(*some)
+                self.module(*positional, **named)
             shapes.append(found)
         self._masks.find_batch_dims(*shapes)
 
@@ -172,7 +180,7 @@ class FlatModule:
 
 @dataclass(frozen=True)
 class ModuleLoss:
-    """θ, inputs, targets ↦ criterion(module(inputs; θ), targets).
+    """θ, *inputs, *targets ↦ criterion(module(*inputs; θ), *targets).
 
     If it is `keyed`, the last array has the keys of the samples, by which dropout is drawn.
     """
@@ -181,11 +189,12 @@ class ModuleLoss:
     criterion: Callable[..., Tensor]
     keyed: bool = False
 
-    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
+    def __call__(self, theta: Tensor, *arrays: Tensor) -> Tensor:
         keys = None
         if self.keyed:
-            *targets, keys = targets  # type: ignore[assignment]
-        return self.criterion(self.flat(theta, inputs, keys=keys), *targets)
+            *arrays, keys = arrays  # type: ignore[assignment]
+        inputs, targets = self.flat.layout.split(arrays)
+        return self.criterion(self.flat(theta, *inputs, keys=keys), *targets)
 
     def to(self, device: torch.device | str) -> ModuleLoss:
         """This loss with the module's buffers on `device`."""
@@ -207,7 +216,7 @@ def _check_layers(module: nn.Module) -> None:
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
 
-def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:
+def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
     """Run `work` once and return its result; raise Misuse if it drew from torch's random stream."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         stream = torch.get_rng_state()
@@ -222,11 +231,12 @@ def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:
     return result
 
 
-def check_pure(module: nn.Module, *inputs: Tensor) -> None:
+def check_pure(module: nn.Module, *inputs: Tensor, layout: InputLayout = ONE_INPUT) -> None:
     """Run one batch; raise Misuse if the module draws random numbers or writes to its buffers."""
     trial = copy.deepcopy(module).train()
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    check_deterministic("model", lambda: trial(*inputs))
+    positional, named = layout.arguments(inputs)
+    check_deterministic("model", lambda: trial(*positional, **named))
     for name, buffer in trial.named_buffers():
         if not torch.equal(before[name], buffer):
             raise Misuse(
