@@ -17,6 +17,7 @@ from torch.func import functional_call
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.models.dropout import MaskKeys, use_keys
+from tacit.models.parameters import copied
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.parts import Part
@@ -70,7 +71,7 @@ class PureModule:
 
     def per_thread(self) -> CopyPerThread:
         """One copy per thread, since a call puts its parameters into the module."""
-        return CopyPerThread(self, [*self.module.parameters(), *self.module.buffers()])
+        return CopyPerThread(self, _tensors(self.module))
 
 
 class FlatModule:
@@ -82,7 +83,8 @@ class FlatModule:
 
     def __init__(self, module: nn.Module, layout: InputLayout = ONE_INPUT) -> None:
         self.layout = layout
-        self.module, self._masks = use_keys(copy.deepcopy(module).cpu())
+        # In training, the model may not take paths that hide its parameters from torch.func.
+        self.module, self._masks = use_keys(copied(module).cpu().train())
         _check_layers(self.module)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         if not named:
@@ -100,6 +102,8 @@ class FlatModule:
                 "Make them all float32 or all float64: model.float() or model.double().",
             )
         self._copies = PureModule(self.module, self._masks, layout).per_thread()
+        # Where it was copied to: frozen parameters are on each device once.
+        self._moved: dict[torch.device, FlatModule] = {}
 
     @property
     def keyed(self) -> bool:
@@ -126,7 +130,15 @@ class FlatModule:
         return self._flatten(self.module)
 
     def to(self, device: torch.device | str) -> FlatModule:
-        """A copy with frozen parameters and buffers on `device`."""
+        """This module with frozen parameters and buffers on `device`, one for all callers."""
+        device = torch.device(device)
+        if all(tensor.device == device for tensor in _tensors(self.module)):
+            return self
+        if device not in self._moved:
+            self._moved[device] = self._copied_to(device)
+        return self._moved[device]
+
+    def _copied_to(self, device: torch.device) -> FlatModule:
         moved = copy.copy(self)
         moved.module, moved._masks = copy.deepcopy((self.module, self._masks))
         moved.module.to(device)
@@ -201,6 +213,10 @@ class ModuleLoss:
         return replace(self, flat=self.flat.to(device))
 
 
+def _tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
 def _check_layers(module: nn.Module) -> None:
     """Raise Misuse for layers that are not pure functions of parameters and input."""
     for name, layer in module.named_modules():
@@ -210,10 +226,9 @@ def _check_layers(module: nn.Module) -> None:
             raise Misuse(
                 f"Layer {name or 'model'!r} is a {kind}: its running statistics change in training "
                 "and are not part of the model that clients exchange.",
-                "Use nn.GroupNorm (or track_running_stats=False) instead.",
+                "Call tacit.models.replace_batch_norm(model), which puts nn.GroupNorm in its "
+                "place, or set track_running_stats=False.",
             )
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
-        raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
 
 def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
