@@ -19,6 +19,7 @@ from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.randomness import derive_key
 from tacit.data.partitions import Partition, partition
 from tacit.tasks import Task, adaptive_filtering, localization
+from tacit.tasks.criteria import logits_of
 from tacit.tasks.parts import Parts
 
 PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
@@ -156,13 +157,14 @@ def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -
     x = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():
-            output = tuple(module(x).shape)
+            output = tuple(logits_of(module(x)).shape)
     except Exception as problem:  # whatever the user's code raises
         raise Misuse(
             f"{key} fails on inputs of shape {tuple(x.shape)}: {problem}.",
             "Make it take such inputs, or choose other data.",
         ) from None
-    if output != (len(x), classes):
+    one_logit = classes == 2 and output in ((len(x),), (len(x), 1))
+    if output != (len(x), classes) and not one_logit:
         raise Misuse(
             f"{key} gives an output of shape {output} for {len(x)} samples.",
             f"The data have {classes} classes: make it ({len(x)}, {classes}).",

@@ -1,4 +1,4 @@
-"""Multi-head attention whose dropout is keyed by sample."""
+"""Multi-head attention in plain operations: with dropout by keys and low-rank adapters."""
 
 from __future__ import annotations
 
@@ -14,33 +14,49 @@ if TYPE_CHECKING:
     from tacit.models.dropout import MaskKeys
 
 
-class KeyedAttention(nn.MultiheadAttention):
-    """`nn.MultiheadAttention` with keyed dropout of its weights; made by `KeyedAttention.of`.
+class PlainAttention(nn.MultiheadAttention):
+    """`nn.MultiheadAttention` with keyed dropout of its weights; made by `PlainAttention.of`.
 
-    Without keys, as in evaluation, it is the layer that it was made from without dropout.
+    Without keys, as in evaluation, nothing is dropped.
+
+    Attributes:
+        p: The probability with which a weight is dropped.
+        keys: The keys of the module that this layer is part of; None: it was not keyed.
+        adapter: Added to the projected queries, keys and values; None: nothing.
     """
 
     p: float
-    keys: MaskKeys
+    keys: MaskKeys | None
+    adapter: nn.Module | None
 
     @classmethod
-    def of(cls, layer: nn.MultiheadAttention, keys: MaskKeys) -> KeyedAttention:
-        """The layer itself, turned into one with keyed dropout.
+    def of(cls, layer: nn.MultiheadAttention) -> PlainAttention:
+        """The layer itself, turned into one in plain operations.
 
         Raises:
             Misuse: If it computes something else than `nn.MultiheadAttention`, or has extra keys.
         """
+        if isinstance(layer, cls):
+            return layer
         extra = layer.bias_k is not None or layer.add_zero_attn
         if extra or type(layer).forward is not nn.MultiheadAttention.forward:
             raise Misuse(
-                f"The model has a {type(layer).__name__} with dropout = {layer.dropout} and "
-                + ("add_bias_kv or add_zero_attn." if extra else "a forward of its own."),
-                "Use a plain nn.MultiheadAttention, or set its dropout = 0.",
+                f"The model has a {type(layer).__name__} with "
+                + ("add_bias_kv or add_zero_attn" if extra else "a forward of its own")
+                + ", whose dropout cannot be keyed and which cannot have adapters.",
+                "Use a plain nn.MultiheadAttention, set its dropout = 0, or give other targets.",
             )
         layer.__class__ = cls
         assert isinstance(layer, cls)
-        layer.p, layer.dropout, layer.keys = layer.dropout, 0.0, keys
+        layer.p, layer.dropout = layer.dropout, 0.0
+        layer.keys, layer.adapter = None, None
         return layer
+
+    def become_usual(self) -> None:
+        """Undo `of`: drop the adapter and the keys."""
+        self.dropout = self.p
+        del self.keys, self.adapter, self.p
+        self.__class__ = nn.MultiheadAttention  # type: ignore[assignment]
 
     def forward(
         self,
@@ -53,14 +69,15 @@ class KeyedAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if self.keys.keys is None:
+        dropping = self.keys is not None and self.keys.keys is not None and self.p > 0
+        if not dropping and self.adapter is None:
             return super().forward(
                 query, key, value, key_padding_mask, need_weights, attn_mask,
                 average_attn_weights, is_causal,
             )  # fmt: skip
         if query.ndim != 3:
             raise Misuse(
-                f"Attention with dropout sees a query {tuple(query.shape)} without samples.",
+                f"Attention sees a query {tuple(query.shape)} without samples.",
                 "Give it a batch [samples, length, features].",
             )
         if not self.batch_first:
@@ -69,7 +86,10 @@ class KeyedAttention(nn.MultiheadAttention):
         scores = q @ k.mT * self.head_dim**-0.5
         if (mask := self._mask(key_padding_mask, attn_mask, scores)) is not None:
             scores = scores + mask
-        weights = scores.softmax(-1) * self.keys.factors(scores, self.p)
+        weights = scores.softmax(-1)
+        if dropping:
+            assert self.keys is not None
+            weights = weights * self.keys.factors(weights, self.p)
         output = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
         if not self.batch_first:
             output = output.transpose(0, 1)
@@ -85,7 +105,10 @@ class KeyedAttention(nn.MultiheadAttention):
             matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         pairs = zip(inputs, matrices, biases, strict=True)
-        return [functional.linear(x, matrix, bias) for x, matrix, bias in pairs]
+        projected = [functional.linear(x, matrix, bias) for x, matrix, bias in pairs]
+        if self.adapter is None:
+            return projected
+        return [x + more for x, more in zip(projected, self.adapter(*inputs), strict=True)]
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, length, E] as [B, heads, length, E/heads]."""

@@ -6,7 +6,6 @@ Mask element e of draw l for a sample with key k is word e of the key fold(k, l)
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ from torch.nn.modules import dropout as torch_dropout
 
 from tacit.core.errors import Misuse
 from tacit.core.sample_keys import fold, words
-from tacit.models.attention import KeyedAttention
+from tacit.models.attention import PlainAttention
+from tacit.models.parameters import copied
 
 # Draws of augmentation come first.
 FIRST_DRAW = 1
@@ -183,7 +183,7 @@ def keyed(module: nn.Module) -> nn.Module:
         >>> tacit.models.keyed(nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.1)))[1]
         KeyedDropout(p=0.1)
     """
-    return use_keys(copy.deepcopy(module))[0]
+    return use_keys(copied(module))[0]
 
 
 def use_keys(module: nn.Module) -> tuple[nn.Module, MaskKeys | None]:
@@ -199,12 +199,12 @@ def use_keys(module: nn.Module) -> tuple[nn.Module, MaskKeys | None]:
 
 def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
     """The layer with keyed dropout; None if it has no dropout."""
-    if isinstance(layer, KeyedDropout | KeyedAttention):
+    if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
+        layer = PlainAttention.of(layer)
+    if isinstance(layer, KeyedDropout) or (isinstance(layer, PlainAttention) and layer.p > 0):
         # All layers of a module share its keys, so that no two draw the same mask.
         layer.keys = keys
         return layer
-    if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
-        return KeyedAttention.of(layer, keys)
     if isinstance(layer, nn.RNNBase) and layer.dropout > 0 and layer.num_layers > 1:
         raise Misuse(
             f"The model has a {type(layer).__name__} with dropout = {layer.dropout}, which is "

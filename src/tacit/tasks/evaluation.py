@@ -14,6 +14,7 @@ from torch.func import vmap
 
 from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
+from tacit.tasks.criteria import count_correct
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
 from tacit.tasks.parts import Part, Parts
@@ -62,6 +63,7 @@ class TestSet(Evaluation):
     criterion: Callable[..., Tensor]
     x: Tensor
     y: Tensor
+    further: Part = ()  # inputs after x
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
@@ -71,43 +73,43 @@ class TestSet(Evaluation):
             return ModelScores(once.loss.expand(count), accuracy)
         models, samples = self._pass_size
         batches = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
-        loss, correct = torch.zeros(
-            2, len(theta), len(batches), dtype=torch.float64, device=theta.device
+        loss, correct, counted = torch.zeros(
+            3, len(theta), len(batches), dtype=torch.float64, device=theta.device
         )
-        classified: list[bool] = []
 
         @torch.no_grad()
         def evaluate(item: tuple[int, int]) -> None:
             first, number = item
-            x, y = self.x[batches[number]], self.y[batches[number]]
-            for row, output in enumerate(self._outputs(theta[first : first + models], x), first):
+            x, y, *further = (array[batches[number]] for array in (self.x, self.y, *self.further))
+            outputs = self._outputs(theta[first : first + models], x, *further)
+            for row, output in enumerate(outputs, first):
                 loss[row, number] = self.criterion(output, y) * len(x)
-                logits = output.ndim == 2 and output.shape[1] > 1
-                if logits and y.ndim == 1 and not y.is_floating_point():
-                    correct[row, number] = (output.argmax(1) == y).sum()
-                    classified.append(True)
+                if (scored := count_correct(self.criterion, output, y)) is not None:
+                    correct[row, number], counted[row, number] = scored
 
         items = product(range(0, len(theta), models), range(len(batches)))
         with self.pool.exclusive(), without_onednn(theta.device):
             self.pool.run(evaluate, items)
-        loss, correct = (total.sum(1).cpu() / len(self.x) for total in (loss, correct))
-        return ModelScores(loss, 100 * correct if classified else None)
+        loss, correct, counted = (total.sum(1).cpu() for total in (loss, correct, counted))
+        accuracy = 100 * (correct / counted) if bool(counted.any()) else None
+        return ModelScores(loss / len(self.x), accuracy)
 
     def average(self, theta: Tensor) -> ModelScores:
         return self.models(theta[None], [])
 
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> TestSet:
-        x, y = self.x.to(device), self.y.to(device)
-        return replace(self, flat=self.flat.to(device), x=x, y=y, pool=pool or self.pool)
+        x, y, *further = (array.to(device) for array in (self.x, self.y, *self.further))
+        flat, pool = self.flat.to(device), pool or self.pool
+        return replace(self, flat=flat, x=x, y=y, further=tuple(further), pool=pool)
 
     @cached_property
     def _chain(self) -> Chain | str:
         return Chain.from_module(self.flat, self.x)
 
-    def _outputs(self, theta: Tensor, x: Tensor) -> Iterable[Tensor]:
+    def _outputs(self, theta: Tensor, x: Tensor, *further: Tensor) -> Iterable[Tensor]:
         """The output [B, ...] of each of the models [k, P] for inputs [B, ...]."""
         if isinstance(self._chain, str):
-            return (self.flat(row, x) for row in theta)
+            return (self.flat(row, x, *further) for row in theta)
         return self._chain.output(theta, x.expand(len(theta), *x.shape))
 
     @cached_property

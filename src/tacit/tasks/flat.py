@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -16,6 +17,9 @@ from torch.func import functional_call
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.models.dropout import MaskKeys, use_keys
+from tacit.models.parameters import copied
+from tacit.tasks.criteria import logits_of
+from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.parts import Part
 
 Loss = Callable[..., Tensor]
@@ -56,26 +60,31 @@ class PureModule:
 
     module: nn.Module
     masks: MaskKeys | None
+    layout: InputLayout
 
-    def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Any:
-        if self.masks is None:
-            return functional_call(self.module, parameters, inputs)
-        with self.masks.used(keys):
-            return functional_call(self.module, parameters, inputs)
+    def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Tensor:
+        used = nullcontext() if self.masks is None else self.masks.used(keys)
+        with used:
+            return logits_of(
+                functional_call(self.module, parameters, *self.layout.arguments(inputs))
+            )
 
     def per_thread(self) -> CopyPerThread:
         """One copy per thread, since a call puts its parameters into the module."""
-        return CopyPerThread(self, [*self.module.parameters(), *self.module.buffers()])
+        return CopyPerThread(self, _tensors(self.module))
 
 
 class FlatModule:
     """A module whose trainable parameters are one vector of P numbers.
 
-    The parameters have the order of `named_parameters`. Its dropout is keyed by sample.
+    The parameters have the order of `named_parameters`. Its dropout is keyed by sample. `layout`
+    says how the module takes its inputs.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module, self._masks = use_keys(copy.deepcopy(module).cpu())
+    def __init__(self, module: nn.Module, layout: InputLayout = ONE_INPUT) -> None:
+        self.layout = layout
+        # In training, the model may not take paths that hide its parameters from torch.func.
+        self.module, self._masks = use_keys(copied(module).cpu().train())
         _check_layers(self.module)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         if not named:
@@ -92,7 +101,9 @@ class FlatModule:
                 f"The model's parameters are {', '.join(sorted(map(str, found)))}.",
                 "Make them all float32 or all float64: model.float() or model.double().",
             )
-        self._copies = PureModule(self.module, self._masks).per_thread()
+        self._copies = PureModule(self.module, self._masks, layout).per_thread()
+        # Where it was copied to: frozen parameters are on each device once.
+        self._moved: dict[torch.device, FlatModule] = {}
 
     @property
     def keyed(self) -> bool:
@@ -119,11 +130,19 @@ class FlatModule:
         return self._flatten(self.module)
 
     def to(self, device: torch.device | str) -> FlatModule:
-        """A copy with frozen parameters and buffers on `device`."""
+        """This module with frozen parameters and buffers on `device`, one for all callers."""
+        device = torch.device(device)
+        if all(tensor.device == device for tensor in _tensors(self.module)):
+            return self
+        if device not in self._moved:
+            self._moved[device] = self._copied_to(device)
+        return self._moved[device]
+
+    def _copied_to(self, device: torch.device) -> FlatModule:
         moved = copy.copy(self)
         moved.module, moved._masks = copy.deepcopy((self.module, self._masks))
         moved.module.to(device)
-        moved._copies = PureModule(moved.module, moved._masks).per_thread()
+        moved._copies = PureModule(moved.module, moved._masks, self.layout).per_thread()
         return moved
 
     def check(self, *inputs: Tensor) -> None:
@@ -133,14 +152,15 @@ class FlatModule:
             Misuse: If the module draws random numbers, writes to its buffers, or has dropout of
                 tensors that do not divide into samples.
         """
-        check_pure(self.module, *inputs)
+        check_pure(self.module, *inputs, layout=self.layout)
         if self._masks is None:
             return
         shapes = []
         for count in (2, 3):
-            some = [array[torch.arange(count) % len(array)] for array in inputs]
+            some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
+            positional, named = self.layout.arguments(some)
             with torch.no_grad(), self._masks.recorded(torch.arange(count)) as found:
-                self.module(*some)
+                self.module(*positional, **named)
             shapes.append(found)
         self._masks.find_batch_dims(*shapes)
 
@@ -172,7 +192,7 @@ class FlatModule:
 
 @dataclass(frozen=True)
 class ModuleLoss:
-    """θ, inputs, targets ↦ criterion(module(inputs; θ), targets).
+    """θ, *inputs, *targets ↦ criterion(module(*inputs; θ), *targets).
 
     If it is `keyed`, the last array has the keys of the samples, by which dropout is drawn.
     """
@@ -181,15 +201,20 @@ class ModuleLoss:
     criterion: Callable[..., Tensor]
     keyed: bool = False
 
-    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
+    def __call__(self, theta: Tensor, *arrays: Tensor) -> Tensor:
         keys = None
         if self.keyed:
-            *targets, keys = targets  # type: ignore[assignment]
-        return self.criterion(self.flat(theta, inputs, keys=keys), *targets)
+            *arrays, keys = arrays  # type: ignore[assignment]
+        inputs, targets = self.flat.layout.split(arrays)
+        return self.criterion(self.flat(theta, *inputs, keys=keys), *targets)
 
     def to(self, device: torch.device | str) -> ModuleLoss:
         """This loss with the module's buffers on `device`."""
         return replace(self, flat=self.flat.to(device))
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 def _check_layers(module: nn.Module) -> None:
@@ -201,13 +226,12 @@ def _check_layers(module: nn.Module) -> None:
             raise Misuse(
                 f"Layer {name or 'model'!r} is a {kind}: its running statistics change in training "
                 "and are not part of the model that clients exchange.",
-                "Use nn.GroupNorm (or track_running_stats=False) instead.",
+                "Call tacit.models.replace_batch_norm(model), which puts nn.GroupNorm in its "
+                "place, or set track_running_stats=False.",
             )
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
-        raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
 
-def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:
+def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
     """Run `work` once and return its result; raise Misuse if it drew from torch's random stream."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         stream = torch.get_rng_state()
@@ -222,11 +246,12 @@ def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:
     return result
 
 
-def check_pure(module: nn.Module, *inputs: Tensor) -> None:
+def check_pure(module: nn.Module, *inputs: Tensor, layout: InputLayout = ONE_INPUT) -> None:
     """Run one batch; raise Misuse if the module draws random numbers or writes to its buffers."""
     trial = copy.deepcopy(module).train()
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    check_deterministic("model", lambda: trial(*inputs))
+    positional, named = layout.arguments(inputs)
+    check_deterministic("model", lambda: trial(*positional, **named))
     for name, buffer in trial.named_buffers():
         if not torch.equal(before[name], buffer):
             raise Misuse(

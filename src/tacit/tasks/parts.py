@@ -82,7 +82,7 @@ def as_part(part: Any, client: int) -> Part:
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         samples = [part[k] for k in range(len(part))]
         if not samples:
-            raise _no_samples(client)
+            raise no_samples(client)
         columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
         return tuple(
             torch.stack([torch.as_tensor(value) for value in column]) for column in columns
@@ -111,9 +111,9 @@ def _offsets(owned: Sequence[Tensor]) -> Tensor:
     if not sizes:
         raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
     if 0 in sizes:
-        raise _no_samples(sizes.index(0))
+        raise no_samples(sizes.index(0))
     return torch.tensor([0, *np.cumsum(sizes)], dtype=torch.int64)
 
 
-def _no_samples(client: int) -> Misuse:
+def no_samples(client: int) -> Misuse:
     return Misuse(f"Client {client} has no samples.", "Give every client at least one sample.")

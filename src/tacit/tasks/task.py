@@ -18,8 +18,10 @@ from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
-from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, thread_safe
-from tacit.tasks.parts import Part, Parts, as_part, as_parts
+from tacit.tasks.fitting import Fit, fit
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
+from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part, read_parts
+from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
 
@@ -82,9 +84,12 @@ class Task:
         Args:
             module: The model. It must be a pure function of its parameters and inputs, but for
                 dropout, whose masks are drawn from keys of the samples: see `models.keyed`.
-            parts: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]) or a
-                map-style torch Dataset.
-            loss: `loss(output, targets)`, a mean over the batch.
+            parts: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]), where
+                inputs may be a tuple of tensors or a dictionary of them, which the model takes as
+                keywords; a dictionary with inputs and "labels"; or a map-style torch Dataset of
+                such samples.
+            loss: `loss(output, targets)`, a mean over the batch. Cross-entropy fits itself to
+                outputs [B, classes], [B, tokens, classes], and one logit for two classes.
             batch_size: Samples per gradient. None: every gradient uses all data of its client.
             test: Held-out (inputs, targets) on which all models are evaluated. None: models are
                 evaluated on their clients' own data.
@@ -108,28 +113,27 @@ class Task:
         check_choice("init", init, ("module", "same", "independent"))
         if not isinstance(module, nn.Module):
             raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
-        flat = FlatModule(module)
+        if isinstance(parts, Parts):
+            held, layout = parts, ONE_INPUT
+        else:
+            given, layout = read_parts(parts)
+            held = Parts.concatenate(given)
+        if len(held.arrays) <= layout.count:
+            raise Misuse(
+                "The parts hold inputs only.", "from_module needs (inputs, targets) per client."
+            )
+        flat = FlatModule(module, layout)
         if init != "module":
             # Fails now, not in the middle of a run, if a layer cannot draw its parameters.
             flat.random_weights("trial")
-        held = parts if isinstance(parts, Parts) else Parts.concatenate(as_parts(parts))
-        if len(held.arrays) < 2:
-            raise Misuse(
-                "The parts hold one array.", "from_module needs (inputs, targets) per client."
-            )
-        flat.check(held.arrays[0][:2])
+        fitted = fit(flat, held.arrays, loss)
+        held = replace(held, arrays=fitted.convert(held.arrays))
         if augment is not None:
-            augment.check(held.arrays[0].shape[1:])
-        loss = thread_safe(loss)
-        module_loss = ModuleLoss(flat, loss)
+            _check_augment(augment, held, layout)
+        module_loss = ModuleLoss(flat, fitted.criterion)
         evaluation: Evaluation = LocalLoss(module_loss, held)
         if test is not None:
-            held_out = as_part(test, -1)
-            if len(held_out) != 2:
-                raise Misuse(
-                    f"test holds {len(held_out)} array(s).", "Give held-out (inputs, targets)."
-                )
-            evaluation = TestSet(flat, loss, *held_out)
+            evaluation = _test_set(flat, fitted, test, held)
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             if init == "independent":
@@ -278,6 +282,34 @@ class Task:
                 "Lower batch_size or give that client more data (a partition's `minimum`).",
             )
         return self
+
+
+def _test_set(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
+    """Evaluation on held-out data, which must have the arrays of the clients' data."""
+    arrays, layout = read_part(test, -1)
+    if len(arrays) != layout.count + 1 or layout != flat.layout:
+        raise Misuse(
+            f"test holds {len(arrays)} array(s), {layout.count} of them inputs.",
+            "Give held-out (inputs, targets), with inputs as the clients have them.",
+        )
+    for given, own in zip(arrays, held.arrays, strict=False):
+        if given.shape[1:] != own.shape[1:] or len(given) != len(arrays[0]) or not len(given):
+            raise Misuse(
+                f"test holds an array of shape {tuple(given.shape)}, clients one of shape "
+                f"{tuple(own.shape)}.",
+                "Give as many inputs as targets, of the same shapes as the clients have.",
+            )
+    *inputs, targets = fitted.convert(arrays)
+    return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
+
+
+def _check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:
+    if layout != ONE_INPUT:
+        raise Misuse(
+            "A model with several or named inputs cannot have its images augmented.",
+            "Give the images as the only input, or leave augment out.",
+        )
+    augment.check(held.arrays[0].shape[1:])
 
 
 def _takes_whole_part(loss: Loss, part: Part) -> bool:

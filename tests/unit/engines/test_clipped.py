@@ -528,7 +528,7 @@ def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
         out, hosted.clipped_sum_of(theta, sample, 0.3), rtol=1e-10, atol=1e-13
     )
     # Three passes of eight samples, by one captured one.
-    assert captured == [(1, 8 + 4, 3)]
+    assert captured == [(1, 8 + 4 + 1, 3)]
     hosted.clear_captures()
     hosted._clipped_sums._replay(theta, sample, 0.3, out)
     assert len(captured) == 2

@@ -464,8 +464,9 @@ def test_gradients_that_are_not_finite_stay_so(module, value):
 @pytest.mark.parametrize("way", ["layered", "looped"])
 def test_a_label_beyond_the_classes_is_refused_in_every_way(way):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
-    y[2, 5] = 4
     task = Task.from_module(nn.Linear(6, 4), list(zip(x, y, strict=True)))
+    # After the check of the task.
+    task.parts[2][1][5] = 4
     hosted = HostedObjective(task, range(3), task.loader(torch.arange(3), 0, "cpu"), way, 0, "cpu")
     with pytest.raises((IndexError, RuntimeError), match="bounds"):
         hosted.grad(hosted.theta0(), 0)

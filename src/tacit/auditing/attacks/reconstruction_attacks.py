@@ -19,6 +19,7 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.inputs import ONE_INPUT
 from tacit.tasks.task import Task
 
 Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
@@ -79,12 +80,19 @@ def why_not_invertible(task: Task) -> str | None:
         )
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):
         return "inversion needs clients that hold data; this task is a stream"
-    truth = Truth(task, 0)
+    flat, truth = task.loss.flat, Truth(task, 0)
+    if flat.layout != ONE_INPUT:
+        return "inversion needs a model with one input; this one has several or named inputs"
     public = truth.non_members(0)
     if public is None:
         return "there is no public data of the same kind to compare with"
+    if not public[0].is_floating_point():
+        return "inversion needs inputs that are real numbers; these are whole numbers"
     if public[1].is_floating_point() or public[1].ndim != 1:
         return "inversion needs a model that classifies inputs; the targets here are not classes"
+    output = flat(flat.weights(), public[0][:1].to(flat.dtype))
+    if output.ndim != 2 or output.shape[1] < 2:
+        return "inversion needs a model with an output per class"
     held = [truth.members(client) for client in range(task.clients)]
     classes = {label for part in held if part is not None for label in part[1].tolist()}
     if missing := sorted(classes - set(public[1].tolist())):

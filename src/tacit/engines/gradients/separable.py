@@ -5,6 +5,8 @@ The samples that are tried are made up: whether a run begins must tell nothing a
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -29,10 +31,11 @@ def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
     generator = torch.Generator().manual_seed(0)
     shift = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
     theta = theta + PERTURBATION * shift.to(theta.device)
-    count = 2
+    count, inputs = 2, 1
     if isinstance(loss, ModuleLoss):
-        count = _check_module(loss, theta, _made_up(arrays, 2)[0])
-    some = _made_up(arrays, count)
+        inputs = loss.flat.layout.count
+        count = _check_module(loss, theta, _made_up(arrays, 2, inputs)[:inputs])
+    some = _made_up(arrays, count, inputs)
     alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
     try:
         together = _gradient(loss, theta, some)
@@ -53,12 +56,13 @@ def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
         )
 
 
-def _check_module(loss: ModuleLoss, theta: Tensor, pair: Tensor) -> int:
+def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
     """How many made-up samples have all classes; raises Misuse if outputs depend on others."""
     try:
         with torch.no_grad():
-            together = loss.flat(theta, pair)
-            apart = torch.cat([loss.flat(theta, pair[k : k + 1]) for k in range(2)])
+            together = loss.flat(theta, *pair)
+            alone = ([array[k : k + 1] for array in pair] for k in range(2))
+            apart = torch.cat([loss.flat(theta, *one) for one in alone])
         close = _close(together, apart, apart.abs().max())
         problem = "" if close else "its output depends on the rest of the batch"
     except Exception as error:  # BatchNorm refuses a batch of one sample
@@ -73,10 +77,10 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Tensor) -> int:
     return min(max(2, min(together.shape[1:], default=2)), MOST_CLASSES)
 
 
-def _made_up(arrays: Part, count: int) -> Part:
+def _made_up(arrays: Part, count: int, inputs: int) -> Part:
     """Samples of the same shape and type: normal numbers, or 0, 1, … for whole numbers.
 
-    Whole numbers that are targets go up to `count`, others to 1.
+    Whole numbers that are targets go up to `count`, those of the `inputs` first arrays to 1.
     """
     generator = torch.Generator().manual_seed(1)
     made = []
@@ -85,9 +89,12 @@ def _made_up(arrays: Part, count: int) -> Part:
         if array.is_floating_point():
             sample = torch.randn(shape, generator=generator, dtype=array.dtype)
         else:
-            below = count if place else 2
-            number = torch.arange(count).remainder(below).view(-1, *(1 for _ in shape[1:]))
-            sample = number.expand(shape).to(array.dtype)
+            below = 2 if place < inputs else count
+            number = torch.arange(count).view(-1, *(1 for _ in shape[1:])).expand(shape)
+            if place < inputs:
+                # Not the same everywhere in a sample: a mask would hide all of it.
+                number = number + torch.arange(math.prod(shape[1:])).view(shape[1:])
+            sample = number.remainder(below).to(array.dtype)
         made.append(sample.to(array.device))
     return tuple(made)
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tacit.models.dropout import KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
+from tacit.tasks.inputs import ONE_INPUT
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.parts import Part, Parts
@@ -38,6 +39,8 @@ class Chain:
 
         Without dropout, as in evaluation.
         """
+        if flat.layout != ONE_INPUT:
+            return "it has several or named inputs"
         if inputs.dtype != flat.dtype:
             return f"inputs are {inputs.dtype}, the model {flat.dtype}"
         try:

@@ -1,0 +1,54 @@
+"""Copies of modules, and models of a run put back into them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from tacit.core.errors import Misuse
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def copied(module: M) -> M:
+    """A copy of a module; raises Misuse if it has lazy layers."""
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
+    return copy.deepcopy(module)
+
+
+def load_weights(module: nn.Module, theta: Tensor) -> nn.Module:
+    """Copy a model of a run into the trainable parameters of the module that it was made from.
+
+    Args:
+        module: The module; it is changed. Frozen parameters stay as they are.
+        theta: One model [P], such as `run.theta[0]`.
+
+    Returns:
+        The module.
+
+    Raises:
+        Misuse: If the module has not P trainable parameters.
+
+    Example:
+        >>> import torch, tacit
+        >>> tacit.models.load_weights(torch.nn.Linear(2, 1), torch.tensor([1.0, 2.0, 3.0])).bias
+        Parameter containing:
+        tensor([3.], requires_grad=True)
+    """
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    sizes = [p.numel() for p in trainable]
+    if theta.shape != (sum(sizes),):
+        raise Misuse(
+            f"theta has shape {tuple(theta.shape)}, and the module {sum(sizes):,} trainable "
+            "parameters.",
+            "Give one model, such as run.theta[0], and the module that the task was made from.",
+        )
+    with torch.no_grad():
+        for parameter, piece in zip(trainable, torch.split(theta, sizes), strict=True):
+            parameter.copy_(piece.view(parameter.shape))
+    return module

@@ -1,0 +1,155 @@
+"""Losses that fit a model's output: classes, tokens of sequences, or one logit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tacit.core.errors import Misuse
+
+IGNORED = -100  # torch's default of ignore_index
+
+Criterion = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """Cross-entropy of each token: outputs [B, T, V] and classes [B, T]."""
+
+    criterion: Criterion
+
+    def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
+        logits, classes = output.flatten(0, -2), targets.flatten()
+        if self.criterion is not functional.cross_entropy:
+            return self.criterion(logits, classes)
+        total = functional.cross_entropy(logits, classes, reduction="sum")
+        # At least 1: a batch in which all are ignored has loss 0, not 0/0.
+        return total / (classes != IGNORED).sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class BinaryLoss:
+    """Cross-entropy of two classes by one logit: outputs [B] or [B, 1] and classes 0 and 1."""
+
+    criterion: Criterion
+
+    def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
+        return self.criterion(output.flatten(), targets.flatten().to(output.dtype))
+
+
+def logits_of(output: Any) -> Tensor:
+    """The output of a model as a tensor: itself, or the logits in a dictionary, object or tuple.
+
+    Raises:
+        Misuse: If there is no such tensor.
+    """
+    if isinstance(output, Tensor):
+        return output
+    found = output.get("logits") if isinstance(output, Mapping) else None
+    if found is None:
+        found = getattr(output, "logits", None)
+    if found is None and isinstance(output, tuple | list) and output:
+        found = output[0]
+    if isinstance(found, Tensor):
+        return found
+    keys = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
+    raise Misuse(
+        f"The model returns a {type(output).__name__}{keys}, in which there are no logits.",
+        'Return a tensor, a dictionary with "logits", or a tuple that begins with them.',
+    )
+
+
+def fitting_criterion(criterion: Criterion, output: Tensor, targets: Tensor) -> Criterion:
+    """The loss for outputs and targets of these shapes: the given one unless it does not fit them.
+
+    Cross-entropy of sequences is that of their tokens, and of one logit that of two classes.
+
+    Raises:
+        Misuse: If the meaning of the output is not clear.
+    """
+    plain = criterion is functional.cross_entropy
+    binary = criterion is functional.binary_cross_entropy_with_logits
+    if binary or isinstance(criterion, nn.BCEWithLogitsLoss):
+        return BinaryLoss(criterion) if _is_one_logit(output, targets) else criterion
+    if not (plain or isinstance(criterion, nn.CrossEntropyLoss)):
+        return criterion
+    if _is_one_logit(output, targets):
+        return BinaryLoss(functional.binary_cross_entropy_with_logits) if plain else criterion
+    if output.ndim != 3 or output.shape[:2] != targets.shape:
+        return criterion
+    if output.shape[1] == output.shape[2]:
+        raise Misuse(
+            f"An output of shape {tuple(output.shape)} may be [samples, tokens, classes] or "
+            "[samples, classes, tokens].",
+            "Give a `loss` of your own, e.g. lambda output, y: "
+            "cross_entropy(output.flatten(0, 1), y.flatten()).",
+        )
+    return TokenLoss(criterion)
+
+
+def check_targets(criterion: Criterion, output: Tensor, targets: Tensor) -> None:
+    """Raise Misuse if targets are not the classes that the output has.
+
+    Args:
+        criterion: The loss, as `fitting_criterion` returns it.
+        output: Of a few samples.
+        targets: Of all samples.
+    """
+    if isinstance(criterion, BinaryLoss):
+        # Numbers between are probabilities.
+        if bool(((targets < 0) | (targets > 1)).any()):
+            raise Misuse(
+                f"The model has one logit, and targets are {_range(targets)}.",
+                "Use 0 and 1 as targets, or a model with one output per class.",
+            )
+        return
+    tokens = isinstance(criterion, TokenLoss)
+    inner = criterion.criterion if isinstance(criterion, TokenLoss) else criterion
+    plain = inner is functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
+    if not plain or targets.is_floating_point() or output.ndim < 2:
+        return
+    classes = output.shape[-1 if tokens else 1]
+    used = targets[targets != ignored_class(criterion)]
+    if len(used) and not (int(used.min()) >= 0 and int(used.max()) < classes):
+        raise Misuse(
+            f"The model has {classes} outputs, and classes are {_range(used)}.",
+            f"Number the classes from 0 to {classes - 1}, or give the model more outputs; "
+            f"{IGNORED} marks what is ignored.",
+        )
+
+
+def ignored_class(criterion: Criterion) -> int:
+    """The class that a loss ignores."""
+    inner: Any = criterion.criterion if isinstance(criterion, TokenLoss) else criterion
+    # The loss itself, if each thread has a copy of it.
+    ignored = getattr(getattr(inner, "original", inner), "ignore_index", IGNORED)
+    return ignored if isinstance(ignored, int) else IGNORED
+
+
+def count_correct(criterion: Criterion, output: Tensor, targets: Tensor) -> Tensor | None:
+    """How many predictions are right, and how many there are, [2]; None if not a classification."""
+    if isinstance(criterion, BinaryLoss):
+        right = (output.flatten() > 0) == (targets.flatten() > 0.5)
+        return torch.stack((right.sum(), right.new_tensor(len(right), dtype=torch.int64)))
+    tokens = isinstance(criterion, TokenLoss)
+    if not tokens and not (output.ndim == 2 and output.shape[1] > 1 and targets.ndim == 1):
+        return None
+    if targets.is_floating_point():
+        return None
+    counted = targets != ignored_class(criterion)
+    right = (output.argmax(-1) == targets) & counted
+    return torch.stack((right.sum(), counted.sum()))
+
+
+def _is_one_logit(output: Tensor, targets: Tensor) -> bool:
+    shape = tuple(output.shape)
+    return len(shape) in (1, 2) and shape[1:] in ((), (1,)) and targets.numel() == output.numel()
+
+
+def _range(targets: Tensor) -> str:
+    return f"from {targets.min().item():g} to {targets.max().item():g}"

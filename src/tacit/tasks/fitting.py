@@ -1,0 +1,118 @@
+"""Fits a client's arrays and a loss to a model: a trial on two samples says what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import Misuse, first_line
+from tacit.tasks.criteria import (
+    BinaryLoss,
+    Criterion,
+    TokenLoss,
+    check_targets,
+    fitting_criterion,
+)
+from tacit.tasks.flat import FlatModule, thread_safe
+from tacit.tasks.parts import Part
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A loss that fits a model's output, and the types that the arrays must have."""
+
+    criterion: Criterion
+    dtypes: tuple[torch.dtype, ...]
+
+    def convert(self, arrays: Sequence[Tensor]) -> Part:
+        """The arrays in these types; those that have them are not copied."""
+        pairs = zip(arrays, self.dtypes, strict=False)
+        return tuple(array.to(dtype) for array, dtype in pairs)
+
+
+def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
+    """Try a model and its loss on two samples.
+
+    Real numbers become those of the model, and whole numbers as targets int64. Whole numbers as
+    inputs stay what they are if the model takes them, as embeddings do.
+
+    Args:
+        flat: The model.
+        arrays: Inputs and targets of all clients.
+        criterion: The loss of an output and targets.
+
+    Raises:
+        Misuse: If the model fails on the inputs or is not pure, or the loss on its output.
+    """
+    inputs, targets = flat.layout.split(arrays)
+    types = [flat.dtype if array.is_floating_point() else array.dtype for array in inputs]
+    output, types = _trial(flat, inputs, types)
+    flat.check(*(array[:2].to(dtype) for array, dtype in zip(inputs, types, strict=True)))
+    types += [flat.dtype if array.is_floating_point() else torch.int64 for array in targets]
+    some = [array[:2].to(dtype) for array, dtype in zip(targets, types[len(inputs) :], strict=True)]
+    if len(some) == 1:
+        criterion = fitting_criterion(criterion, output, some[0])
+        check_targets(criterion, output, targets[0])
+    _try_loss(criterion, output, some)
+    if isinstance(criterion, TokenLoss | BinaryLoss):
+        criterion = replace(criterion, criterion=thread_safe(criterion.criterion))
+    else:
+        criterion = thread_safe(criterion)
+    return Fit(criterion, tuple(types))
+
+
+def _trial(
+    flat: FlatModule, inputs: Part, types: list[torch.dtype]
+) -> tuple[Tensor, list[torch.dtype]]:
+    """The output for two samples, and the types in which the model takes its inputs."""
+    real = [dtype if dtype == torch.bool else flat.dtype for dtype in types]
+    problem = None
+    for tried in [types] if real == types else [types, real]:
+        some = [array[:2].to(dtype) for array, dtype in zip(inputs, tried, strict=True)]
+        try:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                output = flat(flat.weights(), *some)
+        except Misuse:
+            raise
+        except Exception as error:  # users' modules raise many kinds
+            problem = problem or error
+        else:
+            return output, tried
+    names = flat.layout.names or ["" for _ in inputs]
+    given = ", ".join(
+        f"{name + ' ' if name else ''}{tuple(array[:2].shape)} of {_name(array.dtype)}"
+        for name, array in zip(names, inputs, strict=True)
+    )
+    assert problem is not None
+    raise Misuse(
+        f"The model fails on two samples, {given}: {first_line(problem)}.",
+        "Give inputs of the shape and type that it takes, with the samples as first dimension.",
+    ) from problem
+
+
+def _try_loss(criterion: Criterion, output: Tensor, targets: Sequence[Tensor]) -> None:
+    shapes = f"{tuple(output.shape)} and targets of shape " + ", ".join(
+        str(tuple(array.shape)) for array in targets
+    )
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            value = criterion(output, *targets)
+    except Exception as error:  # users' losses raise many kinds
+        raise Misuse(
+            f"The loss fails for an output of shape {shapes}: {first_line(error)}.",
+            "Give a `loss` that takes them, or a model and targets that fit it: for "
+            "cross-entropy, an output per class and whole numbers as targets.",
+        ) from error
+    if not isinstance(value, Tensor) or value.ndim:
+        kind = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value)
+        raise Misuse(
+            f"The loss for an output of shape {shapes} is {kind}.",
+            "Return one number as a tensor, e.g. the mean over the samples.",
+        )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,138 @@
+"""Clients' data as people have them: pairs, several or named inputs, and Datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.core.errors import Misuse
+from tacit.tasks.criteria import IGNORED
+from tacit.tasks.parts import Part, as_part, no_samples
+
+# The key of the targets where a part or a sample is a dictionary.
+TARGET_NAMES = ("labels", "label")
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """Which arrays of a part are inputs of the model: the first `count` of them.
+
+    The model takes them by `names`, or by position if there are none.
+    """
+
+    count: int = 1
+    names: tuple[str, ...] = ()
+
+    def split(self, arrays: Sequence[Tensor]) -> tuple[Part, Part]:
+        """The inputs, and the other arrays."""
+        return tuple(arrays[: self.count]), tuple(arrays[self.count :])
+
+    def arguments(self, inputs: Part) -> tuple[Part, dict[str, Tensor]]:
+        """What to call the model with: positional arguments and keywords."""
+        return ((), dict(zip(self.names, inputs, strict=True))) if self.names else (inputs, {})
+
+
+ONE_INPUT = InputLayout()
+
+
+def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
+    """One client's arrays, inputs first, and which of them are inputs.
+
+    Args:
+        part: (inputs, targets), where inputs are an array, a tuple of arrays, or a dictionary of
+            arrays by name; a dictionary with inputs and "labels"; or a map-style Dataset of such
+            samples.
+        client: Which client it is, for messages; −1: the test set.
+
+    Raises:
+        Misuse: If it is none of these.
+    """
+    owner = "The test set" if client < 0 else f"The part of client {client}"
+    if isinstance(part, Mapping):
+        return _read_mapping(part, client, owner)
+    if isinstance(part, tuple | list) and part and _is_structured(part[0]):
+        inputs, others = part[0], part[1:]
+        names = tuple(inputs) if isinstance(inputs, Mapping) else ()
+        arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
+        return as_part([*arrays, *others], client), InputLayout(len(arrays), names)
+    if isinstance(part, torch.utils.data.DataLoader | torch.utils.data.IterableDataset):
+        raise Misuse(
+            f"{owner} is a {type(part).__name__}, but batches are drawn from keys.",
+            "Give a map-style Dataset, such as the `dataset` of a DataLoader, and set batch_size.",
+        )
+    is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
+    if is_dataset and not isinstance(part, tuple | list | Tensor | np.ndarray):
+        return read_part(_from_dataset(part, client, owner), client)
+    return as_part(part, client), ONE_INPUT
+
+
+def read_parts(parts: Sequence[Any]) -> tuple[list[Part], InputLayout]:
+    """The arrays of all clients, which have the same layout."""
+    if not isinstance(parts, Sequence):
+        raise Misuse(
+            f"parts is a {type(parts).__name__}.", "Give a list with one entry per client."
+        )
+    read = [read_part(part, client) for client, part in enumerate(parts)]
+    if not read:
+        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
+    if len({(len(arrays), layout) for arrays, layout in read}) != 1:
+        raise Misuse(
+            "Clients have different numbers of arrays, or inputs of different names.",
+            "Give the same kinds of arrays to every client.",
+        )
+    return [arrays for arrays, _ in read], read[0][1]
+
+
+def _read_mapping(part: Mapping[str, Any], client: int, owner: str) -> tuple[Part, InputLayout]:
+    target = next((name for name in TARGET_NAMES if name in part), None)
+    if target is None or len(part) < 2:
+        raise Misuse(
+            f"{owner} has the keys {', '.join(map(repr, part))}.",
+            'Give inputs by name and the targets as "labels", or a pair (inputs, targets).',
+        )
+    names = tuple(name for name in part if name != target)
+    arrays = as_part([part[name] for name in (*names, target)], client)
+    return arrays, InputLayout(len(names), names)
+
+
+def _is_structured(inputs: Any) -> bool:
+    """Whether inputs are several arrays; a list of numbers is one array."""
+    if isinstance(inputs, Mapping):
+        return True
+    several = isinstance(inputs, tuple | list) and bool(inputs)
+    return several and all(isinstance(one, Tensor | np.ndarray) for one in inputs)
+
+
+def _from_dataset(dataset: Any, client: int, owner: str) -> Any:
+    """The samples of a Dataset as arrays, in the structure of one sample."""
+    samples = [dataset[k] for k in range(len(dataset))]
+    if not samples:
+        raise no_samples(client)
+    if isinstance(samples[0], Mapping):
+        return _stacked(samples, owner)
+    columns = zip(
+        *(one if isinstance(one, tuple | list) else (one,) for one in samples), strict=True
+    )
+    return tuple(_stacked(column, owner) for column in columns)
+
+
+def _stacked(values: Sequence[Any], owner: str) -> Any:
+    """One array, or as many as each value has."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {name: _stacked([one[name] for one in values], owner) for name in first}
+    if _is_structured(first):
+        return tuple(_stacked(column, owner) for column in zip(*values, strict=True))
+    arrays = [torch.as_tensor(one) for one in values]
+    shapes = sorted({tuple(one.shape) for one in arrays})
+    if len(shapes) > 1:
+        raise Misuse(
+            f"{owner} has samples of different shapes, such as {shapes[0]} and {shapes[-1]}.",
+            f"Pad them to one shape; cross-entropy ignores targets of {IGNORED}.",
+        )
+    return torch.stack(arrays)

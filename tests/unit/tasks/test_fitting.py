@@ -1,0 +1,234 @@
+"""Arrays and losses that fit a model, and clear refusals of those that do not."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tacit
+from support.misuse import assert_mentions, misuse_message
+from tacit.tasks.criteria import BinaryLoss, TokenLoss, count_correct, logits_of
+
+N = 3
+GRAPH = tacit.Topology.ring(N).mixing()
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def labels(*shape, classes=3):
+    return torch.randint(classes, shape, generator=torch.Generator().manual_seed(1))
+
+
+def task_of(module, x, y, **options):
+    return tacit.Task.from_module(module, [(x, y)] * N, batch_size=2, **options)
+
+
+def trained(task, gradients="looped", steps=3):
+    return tacit.simulate(tacit.DSGT(lr=0.2), task, GRAPH, steps=steps, gradients=gradients).theta
+
+
+class Tagger(nn.Module):
+    """A class for each of five tokens."""
+
+    def __init__(self, classes=3):
+        super().__init__()
+        self.embed, self.last = nn.Embedding(10, 4), nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.last(self.embed(x))
+
+
+class Returning(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.linear, self.wrap = nn.Linear(4, 3), wrap
+
+    def forward(self, x):
+        return self.wrap(self.linear(x))
+
+
+class TestTypes:
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.int64])
+    def test_whole_targets_become_int64(self, dtype):
+        module, x, y = nn.Linear(4, 3), draw(6, 4), labels(6)
+        task = task_of(module, x, y.to(dtype), test=(x, y.to(dtype)))
+        assert torch.equal(trained(task), trained(task_of(module, x, y)))
+        assert task.evaluation.y.dtype == torch.int64
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+    def test_real_inputs_become_those_of_the_model(self, dtype):
+        x = draw(6, 4).to(dtype)
+        task = task_of(nn.Linear(4, 3), x, labels(6), test=(x, labels(6)))
+        assert task.parts.arrays[0].dtype == task.evaluation.x.dtype == torch.float32
+        assert trained(task).dtype == torch.float32
+
+    def test_float32_inputs_of_a_double_model(self):
+        assert trained(task_of(nn.Linear(4, 3).double(), draw(6, 4), labels(6))).dtype == (
+            torch.float64
+        )
+
+    def test_real_targets_become_those_of_the_model(self):
+        task = task_of(nn.Linear(4, 1), draw(6, 4), draw(6, 1).double(), loss=functional.mse_loss)
+        assert task.parts.arrays[1].dtype == torch.float32
+        assert trained(task).dtype == torch.float32
+
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+    def test_images_of_whole_numbers_become_real(self, dtype):
+        x = torch.randint(256, (6, 1, 4, 4)).to(dtype)
+        module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+        task = task_of(module, x, labels(6))
+        assert torch.equal(task.parts.arrays[0][:6], x.float())
+
+    def test_tokens_stay_whole(self):
+        x = torch.randint(10, (6, 5), dtype=torch.int32)
+        assert task_of(Tagger(), x, labels(6, 5)).parts.arrays[0].dtype == torch.int32
+
+    def test_arrays_that_fit_are_not_copied(self):
+        x, y = draw(6, 4), labels(6)
+        held = tacit.tasks.parts.Parts.split((x, y), [range(3), range(3, 6)])
+        task = tacit.Task.from_module(nn.Linear(4, 3), held, batch_size=2)
+        assert task.parts.arrays[0] is x
+        assert task.parts.arrays[1] is y
+
+
+class TestTokens:
+    def test_the_loss_is_the_mean_over_tokens(self):
+        x, y = torch.randint(10, (6, 5)), labels(6, 5)
+        y[0, :4], y[1] = -100, -100
+        module = Tagger()
+        task = task_of(module, x, y, test=(x, y))
+        scores = task.evaluation.average(task.initial(0, [0])[0])
+        with torch.no_grad():
+            output = module(x).flatten(0, 1)
+        own = functional.cross_entropy(output, y.flatten())
+        assert float(scores.loss) == pytest.approx(float(own), rel=1e-5)
+        used = y.flatten() != -100
+        right = (output.argmax(1) == y.flatten())[used]
+        assert float(scores.accuracy) == pytest.approx(100 * float(right.double().mean()))
+        torch.testing.assert_close(trained(task), trained(task, "batched"))
+
+    def test_a_batch_of_ignored_tokens_has_no_gradient(self):
+        x, y = torch.randint(10, (6, 5)), torch.full((6, 5), -100)
+        task = task_of(Tagger(), x, y)
+        torch.testing.assert_close(trained(task), task.initial(0, range(N)))
+
+    def test_the_loss_as_a_module_with_its_own_ignored_class(self):
+        x, y = torch.randint(10, (6, 5)), labels(6, 5)
+        loss = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
+        task = task_of(Tagger(), x, y, loss=loss, test=(x, y))
+        assert isinstance(task.loss.criterion, TokenLoss)
+        theta = task.initial(0, [0])[0]
+        output = task.loss.flat(theta, x)
+        own = loss(output.flatten(0, 1), y.flatten())
+        assert float(task.loss(theta, x, y)) == pytest.approx(float(own))
+        counted = int(count_correct(task.loss.criterion, output, y)[1])
+        assert counted == int((y != 0).sum())
+
+    def test_private_training_of_tokens(self):
+        task = task_of(Tagger(), torch.randint(10, (6, 5)), labels(6, 5))
+        privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
+        algorithm = tacit.PrivateSGD(lr=0.1, clip=1.0)
+        run = tacit.simulate(algorithm, task, GRAPH, steps=2, privacy=privacy)
+        assert torch.isfinite(run.theta).all()
+
+    def test_outputs_per_pixel_are_those_of_torch(self):
+        module = nn.Conv2d(1, 3, 1)
+        task = task_of(module, draw(6, 1, 4, 5), labels(6, 4, 5))
+        assert task.loss.criterion is functional.cross_entropy
+
+    def test_an_unclear_output_is_refused(self):
+        x, y = torch.randint(10, (6, 5)), labels(6, 5)
+        message = misuse_message(task_of, Tagger(classes=5), x, y)
+        assert_mentions(message, "(2, 5, 5)", "`loss` of your own")
+
+
+class TestOneLogit:
+    @pytest.mark.parametrize("loss", [None, nn.BCEWithLogitsLoss()])
+    @pytest.mark.parametrize("flat", [False, True])
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
+    def test_two_classes(self, flat, dtype, loss):
+        module = nn.Sequential(nn.Linear(4, 1), *([nn.Flatten(0)] if flat else []))
+        x, y = draw(8, 4), labels(8, classes=2)
+        options = {} if loss is None else {"loss": loss}
+        task = task_of(module, x, y.to(dtype), test=(x, y.to(dtype)), **options)
+        assert isinstance(task.loss.criterion, BinaryLoss)
+        scores = task.evaluation.average(task.initial(0, [0])[0])
+        with torch.no_grad():
+            output = module(x).flatten()
+        own = functional.binary_cross_entropy_with_logits(output, y.float())
+        assert float(scores.loss) == pytest.approx(float(own))
+        assert float(scores.accuracy) == 100 * float(((output > 0) == (y == 1)).double().mean())
+        torch.testing.assert_close(trained(task), trained(task, "batched"))
+
+    def test_layered_gradients(self):
+        task = task_of(nn.Linear(4, 1), draw(8, 4), labels(8, classes=2))
+        torch.testing.assert_close(trained(task, "layered"), trained(task))
+
+    def test_other_classes_are_refused(self):
+        message = misuse_message(task_of, nn.Linear(4, 1), draw(6, 4), labels(6) + 1)
+        assert_mentions(message, "one logit", "from 1 to 3", "0 and 1")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: {"logits": x, "hidden": x + 1},
+        lambda x: SimpleNamespace(logits=x),
+        lambda x: (x, x + 1),
+        lambda x: [x],
+    ],
+    ids=["dictionary", "object", "tuple", "list"],
+)
+def test_models_that_return_more_than_logits(wrap):
+    module, x, y = Returning(wrap), draw(6, 4), labels(6)
+    task = task_of(module, x, y, test=(x, y))
+    plain = task_of(module.linear, x, y, test=(x, y))
+    torch.testing.assert_close(trained(task), trained(plain))
+    torch.testing.assert_close(trained(task, "batched"), trained(plain))
+    theta = plain.initial(0, [0])[0]
+    assert task.evaluation.average(theta).accuracy == plain.evaluation.average(theta).accuracy
+
+
+class TestRefusals:
+    def test_inputs_of_another_shape(self):
+        message = misuse_message(task_of, nn.Linear(5, 3), draw(6, 4), labels(6))
+        assert_mentions(message, "model fails on two samples", "(2, 4) of float32", "4 and 5")
+
+    def test_named_inputs_that_the_model_does_not_take(self):
+        message = misuse_message(task_of, nn.Linear(4, 3), {"x": draw(6, 4)}, labels(6))
+        assert_mentions(message, "x (2, 4) of float32", "'x'")
+
+    def test_outputs_that_the_loss_does_not_take(self):
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), draw(6, 2))
+        assert_mentions(message, "loss fails", "(2, 3)", "(2, 2)", "`loss`")
+
+    def test_a_loss_per_sample(self):
+        loss = lambda output, y: functional.cross_entropy(output, y, reduction="none")  # noqa: E731
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), labels(6), loss=loss)
+        assert_mentions(message, "shape (2,)", "one number")
+
+    def test_a_loss_that_is_no_tensor(self):
+        message = misuse_message(
+            task_of, nn.Linear(4, 3), draw(6, 4), labels(6), loss=lambda output, y: 1.0
+        )
+        assert_mentions(message, "float", "one number")
+
+    def test_classes_beyond_the_outputs(self):
+        y = labels(6)
+        y[5] = 3
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), y)
+        assert_mentions(message, "3 outputs", "to 3", "from 0 to 2")
+        y[5] = -1
+        assert "from -1" in misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), y)
+        y[5] = -100
+        task_of(nn.Linear(4, 3), draw(6, 4), y)
+
+    def test_an_output_without_logits(self):
+        for wrap in (lambda x: {"hidden": x}, lambda x: None, lambda x: ()):
+            message = misuse_message(task_of, Returning(wrap), draw(6, 4), labels(6))
+            assert_mentions(message, "no logits", '"logits"')
+        assert "'hidden'" in misuse_message(logits_of, {"hidden": 1})
