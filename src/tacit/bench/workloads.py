@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from tacit import data, models
 from tacit.algorithms.lppa import LPPA
-from tacit.bench.adapters import adapt
 from tacit.core.devices import Precision
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
@@ -125,7 +124,7 @@ class Workload:
     def module(self) -> nn.Module:
         text = {"vocabulary": VOCABULARY} if self.is_text else {}
         module = models.build(self.model, self.shape, CLASSES, **self.options, **text)
-        return adapt(module, self.lora) if self.lora else module
+        return models.lora(module, self.lora, train=["linear"]) if self.lora else module
 
     def task(self, images: Images) -> Task:
         owned = torch.arange(len(images.x)).view(self.clients, self.samples)

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from tacit.bench import plain, sim
-from tacit.bench.adapters import adapt
 from tacit.bench.benchmark import BenchOptions
 from tacit.bench.plain import pass_batches, plain_loop
 from tacit.bench.workloads import W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8, WORKLOADS
@@ -66,21 +65,6 @@ def test_tokens():
     assert x.dtype == torch.int64
     assert int(x.min()) >= 0
     assert 100 < int(x.max()) < 256
-
-
-def test_adapters_start_without_effect():
-    plain_module = W7.module()
-    x = torch.randint(256, (2, 64))
-    before = plain_module(x)
-    adapted = adapt(plain_module, 4)
-    assert torch.equal(adapted(x), before)
-    trainable = [name for name, p in adapted.named_parameters() if p.requires_grad]
-    assert len(trainable) == 2 * 4 * 4 + 2
-    assert trainable[-2:] == ["linear.weight", "linear.bias"]
-    assert all(name.endswith(("down", "up")) for name in trainable[:-2])
-    assert torch.isfinite(FlatModule(adapted).random_weights(0)).all()
-    torch.nn.init.ones_(adapted.blocks[0].attention.qkv.up)
-    assert not torch.equal(adapted(x), before)
 
 
 @pytest.mark.parametrize("name", ["W6", "W7", "W8", "W7-bf16"])
