@@ -101,9 +101,18 @@ class FieldDescription:
         return {key: values.pop(first), **values}
 
 
+def describe_config(config: Config) -> dict[str, Any]:
+    """A configuration as plain values."""
+    plain = config.as_dict()
+    # Numbers that were stored before this was a key are in float32.
+    if plain["run"]["precision"] == "float32":
+        del plain["run"]["precision"]
+    return plain
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Config):
-        return value.as_dict()
+        return describe_config(value)
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 

@@ -10,7 +10,13 @@ from typing import Any
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
-from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
+from tacit_papers.framework.cells import (
+    FieldDescription,
+    MeasureContext,
+    Values,
+    describe_config,
+    rounded,
+)
 from tacit_papers.measures.inversion_search import (
     InversionSearch,
     invert_evidence,
@@ -64,7 +70,7 @@ class SumInversionOverTime:
     def describe(self) -> dict[str, Any]:
         return {
             "inverting over time": "sum and changes" if self.differences else "sum",
-            "config": self.config.as_dict(),
+            "config": describe_config(self.config),
             "search": asdict(self.search),
             "honest": self.honest,
             "iterations": list(self.iterations),

@@ -25,7 +25,7 @@ from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.cells import MeasureContext, Values
+from tacit_papers.framework.cells import MeasureContext, Values, describe_config
 from tacit_papers.measures.inversion_search import InversionSearch, reconstruct
 from tacit_papers.measures.observations import NO_IMAGES, VictimObservations
 from tacit_papers.measures.training import Training
@@ -50,7 +50,8 @@ class ControlVariateLeak:
 
     def describe(self) -> dict[str, Any]:
         effort = {"victims": self.victims, "restarts": self.restarts, "iterations": self.iterations}
-        return {**Training(self.training).describe(), "audited": self.audited.as_dict(), **effort}
+        audited = describe_config(self.audited)
+        return {**Training(self.training).describe(), "audited": audited, **effort}
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         return Training(self.training)(seed, context) | self.leak(seed, context)
