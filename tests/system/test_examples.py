@@ -2,6 +2,9 @@
 
 import json
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +107,15 @@ def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here
     answer = tacit_here(*command, "--set", "algorithm.fresh=true", "--out", "d")
     assert answer.code == 2
     assert "algorithm.fresh is an option of none of" in answer.err
+
+
+def test_adapters_are_trained_between_five_clients(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / "lora.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "3,650 of 21,378 parameters are trained and travel" in ran.stdout
+    first, *_, last = map(float, re.findall(r"accuracy ([\d.]+) %", ran.stdout))
+    (merged,) = re.findall(r"merged average model: ([\d.]+) %", ran.stdout)
+    assert first < 70
+    assert min(last, float(merged)) > 85

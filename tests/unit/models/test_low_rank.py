@@ -5,11 +5,14 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.func import grad, vmap
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit import models
+from tacit.models.attention import PlainAttention
 from tacit.models.low_rank import LoRALinear
+from tacit.tasks.flat import FlatModule
 
 
 class Classifier(nn.Module):
