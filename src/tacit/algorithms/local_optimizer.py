@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -112,8 +112,6 @@ class BiasCorrection:
 class AdaptiveAlgorithm(MomentumAlgorithm):
     """Options of algorithms with weight decay, momentum and Adam."""
 
-    optimizers: ClassVar[tuple[str, ...]] = ("sgd", "adam", "adamw")
-
     optimizer: OptimizerName = field(default="sgd", kw_only=True)
     betas: tuple[float, float] = field(default=(0.9, 0.999), kw_only=True)
     # A field, so that a captured iteration finds what changes over time among the options.
@@ -121,7 +119,7 @@ class AdaptiveAlgorithm(MomentumAlgorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("optimizer", self.optimizer, self.optimizers)
+        check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_betas(self.betas)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))
         if self.optimizer != "sgd" and self.momentum:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import networkx as nx
 from torch import Tensor
@@ -97,7 +97,7 @@ class PrivateSGD(PrivateAlgorithm):
         check_rate("lr", self.lr)
         check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_momentum(self.momentum)
-        check_choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+        check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_weight_decay(self.weight_decay)
         check_betas(self.betas)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))
