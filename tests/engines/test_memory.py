@@ -13,7 +13,7 @@ from tacit import DSGT, LPPA, Decor, PrivateSGD, Setting, Simulation, Task, Topo
 from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
-from tacit.engines.gradients import objective as gradients
+from tacit.engines.gradients import strategies
 
 # Too many for a dense W.
 CLIENTS = 80
@@ -25,7 +25,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setattr(fixed_point, "TILE", 1 << 10)
-    monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
+    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 15)
     monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 

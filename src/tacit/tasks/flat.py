@@ -17,6 +17,8 @@ from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 
 Loss = Callable[..., Tensor]
+# One vector [P], or its parts in their own shapes.
+Parameters = Tensor | tuple[Tensor, ...]
 
 
 class CopyPerThread:
@@ -71,15 +73,20 @@ class FlatModule:
         # A call puts its parameters into the module.
         self._copies = CopyPerThread(self.module)
 
-    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+    def unflatten(self, theta: Parameters) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
-        pieces = torch.split(theta, self.sizes)
+        pieces = torch.split(theta, self.sizes) if isinstance(theta, Tensor) else theta
         return {
             n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)
         }
 
-    def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
-        """The module's output with parameters `theta` [P]."""
+    def unflatten_rows(self, rows: Tensor) -> list[Tensor]:
+        """Parameters [k, ...] as views of rows [k, P]."""
+        pieces = torch.split(rows, self.sizes, dim=1)
+        return [piece.unflatten(1, s) for piece, s in zip(pieces, self.shapes, strict=True)]  # type: ignore[no-untyped-call]
+
+    def __call__(self, theta: Parameters, *inputs: Tensor) -> Tensor:
+        """The module's output with parameters `theta`: [P], or each of them by itself."""
         output: Tensor = functional_call(self._copies.local(), self.unflatten(theta), inputs)
         return output
 
@@ -127,7 +134,7 @@ class ModuleLoss:
     flat: FlatModule
     criterion: Callable[..., Tensor]
 
-    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
+    def __call__(self, theta: Parameters, inputs: Tensor, *targets: Tensor) -> Tensor:
         return self.criterion(self.flat(theta, inputs), *targets)
 
     def to(self, device: torch.device | str) -> ModuleLoss:

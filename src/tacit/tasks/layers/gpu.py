@@ -143,6 +143,48 @@ def _fold_kernel(
 
 
 @triton.jit
+def _input_gradient_kernel(
+    dy, w, dx, w_client, channels: tl.constexpr, filters: tl.constexpr, height: tl.constexpr,
+    width: tl.constexpr, batch: tl.constexpr, out_height: tl.constexpr, out_width: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, CHANNELS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
+    b, pixel = n % batch, n // batch
+    row, column = pixel // width, pixel % width
+    inside = n < height * width * batch
+    outputs: tl.constexpr = out_height * out_width * batch
+    taps: tl.constexpr = kernel_height * kernel_width
+    depths: tl.constexpr = (filters + DEPTH - 1) // DEPTH
+    dy += client * filters * outputs
+    w += client * w_client
+    total = tl.zeros((CHANNELS, COLUMNS), dtype=tl.float32)
+    for step in range(taps * depths):
+        tap = step // depths
+        f = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+        top, left = row - tap // kernel_width, column - tap % kernel_width
+        valid = inside & (top >= 0) & (top < out_height) & (left >= 0) & (left < out_width)
+        offset = (top * out_width + left) * batch + b
+        weights = tl.load(
+            w + (f[None, :] * channels + c[:, None]) * taps + tap,
+            (f < filters)[None, :] & (c < channels)[:, None], 0.0,
+        )  # fmt: skip
+        gradient = tl.load(
+            dy + f[:, None] * outputs + offset[None, :],
+            (f < filters)[:, None] & valid[None, :], 0.0,
+        )  # fmt: skip
+        total = tl.dot(weights, gradient, total, input_precision=PRECISION)
+    numbers: tl.constexpr = height * width * batch
+    dx += client * channels * numbers
+    tl.store(
+        dx + c[:, None] * numbers + n[None, :], total,
+        (c < channels)[:, None] & inside[None, :],
+    )  # fmt: skip
+
+
+@triton.jit
 def _pool_kernel(
     x, y, where, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
     out_height: tl.constexpr, out_width: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
@@ -239,6 +281,22 @@ class Windows:
             num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
+
+    def input_gradient(self, filters: Tensor, dy: Tensor, shape: torch.Size) -> Tensor:
+        """The gradient of images of this shape, from filters [k, F, taps] and dy [k, F, n]."""
+        if self.stride != (1, 1) or self.dilation != (1, 1):
+            return self.fold(filters.mT @ dy, shape)
+        k, channels, *_, batch = shape
+        dx = dy.new_empty(shape)
+        block = _block(channels, 64)
+        numbers = shape[2] * shape[3] * batch
+        grid = (triton.cdiv(numbers, COLUMNS), k, triton.cdiv(channels, block))
+        _input_gradient_kernel[grid](
+            dy, filters, dx, filters.stride(0), channels, filters.shape[1], *shape[2:], self.rows,
+            self.columns, *self.size, CHANNELS=block, COLUMNS=COLUMNS, DEPTH=16,
+            PRECISION=_precision(), num_warps=4,
+        )  # fmt: skip
+        return dx
 
     def fold(self, unfolded: Tensor, shape: torch.Size) -> Tensor:
         """Images of this shape: each number is the sum of its copies in windows [k, taps, n]."""
