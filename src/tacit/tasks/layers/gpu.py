@@ -5,9 +5,8 @@ not store the windows. They read number (tap, position, b) from the image at
 
     offset of the tap + offset of the position + b.
 
-Products are in float32 unless torch is set to a lower precision
-(`torch.set_float32_matmul_precision`). Sums over positions are split into pieces that are added in
-a fixed order, so that the same numbers give the same bits.
+Products are as exact as in float32, or in TF32 where products may use that. Sums over positions are
+split into pieces that are added in a fixed order, so that the same numbers give the same bits.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.devices import tf32_allowed
+from tacit.tasks.layers.precision import product_precision
 
-COLUMNS = 256  # columns of the windows that one program computes
-PROGRAMS = 1024  # programs that keep a GPU busy
+COLUMNS = 256  # columns of the windows that one program computes, of a few taps each
+PROGRAMS = 528  # programs that keep a GPU busy
 
 
 @triton.jit
@@ -257,12 +256,12 @@ class Windows:
         k, count, taps = filters.shape
         n = self.rows * self.columns * x.shape[4]
         y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
-        block = _block(count, 64)
-        grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
+        block, width = _block(count, 64), COLUMNS if taps <= 32 else COLUMNS // 2
+        grid = (triton.cdiv(n, width), k, triton.cdiv(count, block))
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
-            taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
-            BIAS=b is not None, RELU=relu, PRECISION=_precision(), num_warps=4,
+            taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=width, TAPS=32,
+            BIAS=b is not None, RELU=relu, PRECISION=product_precision(), num_warps=4,
         )  # fmt: skip
         return y
 
@@ -277,8 +276,8 @@ class Windows:
         parts = dy.new_empty(k, pieces, count * taps)
         _filter_gradients_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self.offsets(x), length,
-            FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=_precision(),
-            num_warps=1 if block == 64 else 2,
+            FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=product_precision(),
+            num_warps=2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
 
@@ -293,8 +292,8 @@ class Windows:
         grid = (triton.cdiv(numbers, COLUMNS), k, triton.cdiv(channels, block))
         _input_gradient_kernel[grid](
             dy, filters, dx, filters.stride(0), channels, filters.shape[1], *shape[2:], self.rows,
-            self.columns, *self.size, CHANNELS=block, COLUMNS=COLUMNS, DEPTH=16,
-            PRECISION=_precision(), num_warps=4,
+            self.columns, *self.size, CHANNELS=block, COLUMNS=COLUMNS, DEPTH=32,
+            PRECISION=product_precision(), num_warps=4,
         )  # fmt: skip
         return dx
 
@@ -357,10 +356,6 @@ def concurrently(work: Callable[[], None], device: torch.device) -> Iterator[Non
         yield
     finally:
         main.wait_stream(side)
-
-
-def _precision() -> str:
-    return "tf32" if tf32_allowed() else "ieee"
 
 
 def _block(count: int, most: int) -> int:
