@@ -60,8 +60,9 @@ def test_batched_is_looped_and_dropout_has_an_effect(name, batch_size, monkeypat
     algorithm, task = case(name, batch_size)
     batched = advanced(algorithm, task, 5).state
     assert_same(batched, advanced(algorithm, task, 5, "looped").state)
+    assert_same(batched, advanced(algorithm, task, 5, "layered").state)
     assert torch.equal(batched.theta, advanced(algorithm, task, 5).state.theta)
-    monkeypatch.setattr(MaskKeys, "keep", lambda self, shape, p, by_channel: torch.ones(shape))
+    monkeypatch.setattr(MaskKeys, "keep", lambda self, shape, *options: torch.ones(shape))
     everything = advanced(algorithm, task, 5).state
     assert not torch.allclose(everything.theta, batched.theta, atol=1e-3)
 
@@ -122,7 +123,7 @@ def test_a_sample_of_several_clients_has_a_key_at_each():
     assert labels.shape == (N, 3)
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["layered", "batched", "looped"])
 def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(strategy):
     """What the guarantee of private-sgd rests on: with and without a sample, same draws of all."""
     task, bound = random_task(1), 0.05
@@ -223,3 +224,25 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
     found = tacit.audit(run, "curious(1)", heat_map=False, iterations=2)
     (score,) = [r.score for r in found.results[0].reconstructions if r.kind == "gradient"][:1]
     assert float(score.attack.mse.mean()) < 1e-9
+
+
+def test_all_backends_clip_the_same_gradients():
+    task = random_task(1)
+    found = []
+    for strategy in ("layered", "batched", "looped"):
+        loader = task.loader(torch.tensor([0]), 3, "cpu")
+        hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
+        sums = ClippedSums(SampleBackend.of(task, strategy), loader, hosted.pool)
+        hosted.__dict__["_clipped_sums"] = sums
+        drawn = PoissonSample(torch.arange(9), torch.tensor([9]), torch.tensor([9]), 1.0, 2)
+        found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_for_selu_is_not_layered():
+    module = nn.Sequential(nn.Linear(3, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2))
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    with pytest.raises(tacit.Misuse, match="SELU"):
+        advanced(tacit.DSGT(lr=0.1), task, 1, "layered")
