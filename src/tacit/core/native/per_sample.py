@@ -18,13 +18,13 @@ VECTOR = 32
 
 def supports(numbers: Tensor) -> bool:
     """Whether there are compiled loops for this type and device."""
-    compiled = hasattr(native._library(), "tacit_outer_sums_f32")
+    compiled = hasattr(native._library(), "tacit_outer_sums_f32_baseline")
     return compiled and numbers.device.type == "cpu" and numbers.dtype in SUFFIX
 
 
 def supports_choice() -> bool:
     """Whether `choose` is compiled."""
-    return hasattr(native._library(), "tacit_choose")
+    return native.is_compiled()
 
 
 @dataclass(frozen=True)

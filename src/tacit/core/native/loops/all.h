@@ -1,0 +1,6 @@
+/* All loops, for one TARGET. */
+ROUND_PRODUCTS
+#include "rows.h"
+#include "noise.h"
+FUSE_PRODUCTS
+#include "samples.h"
