@@ -2,5 +2,6 @@
 ROUND_PRODUCTS
 #include "rows.h"
 #include "noise.h"
+#include "codecs.h"
 FUSE_PRODUCTS
 #include "samples.h"
