@@ -5,8 +5,8 @@
  *
  * The loops are compiled once per target: for the baseline of the architecture and, on x86-64, for
  * processors with AVX2 and with AVX-512. A loop's name ends with its target. All targets give the
- * same bits, except for gradients of single samples, which use fused multiplications where there
- * are any.
+ * same bits, except for layers and gradients of single samples, which use fused multiplications
+ * and vectors of the target's length.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -38,13 +38,16 @@
 #endif
 
 #define TARGET baseline
+#define VECTOR_BYTES 16
 #include "loops/all.h"
 #undef TARGET
+#undef VECTOR_BYTES
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define SEVERAL_TARGETS
 
 #define TARGET avx2
+#define VECTOR_BYTES 32
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #include "loops/all.h"
@@ -56,8 +59,10 @@
 #pragma GCC pop_options
 #endif
 #undef TARGET
+#undef VECTOR_BYTES
 
 #define TARGET avx512
+#define VECTOR_BYTES 64
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
 #include "loops/all.h"
@@ -69,6 +74,7 @@
 #pragma GCC pop_options
 #endif
 #undef TARGET
+#undef VECTOR_BYTES
 #endif
 
 /* The targets that this processor can run: one bit each, of the baseline, AVX2 and AVX-512. */

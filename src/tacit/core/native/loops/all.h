@@ -5,3 +5,4 @@ ROUND_PRODUCTS
 #include "codecs.h"
 FUSE_PRODUCTS
 #include "samples.h"
+#include "layers.h"
