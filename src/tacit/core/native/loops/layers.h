@@ -23,6 +23,10 @@
 #define layer_f64 FOR_TARGET(layer_f64)
 #define layer_wide_f32 FOR_TARGET(layer_wide_f32)
 #define layer_wide_f64 FOR_TARGET(layer_wide_f64)
+#define total_f32 FOR_TARGET(total_f32)
+#define total_f64 FOR_TARGET(total_f64)
+#define total_wide_f32 FOR_TARGET(total_wide_f32)
+#define total_wide_f64 FOR_TARGET(total_wide_f64)
 #define pack_f32 FOR_TARGET(pack_f32)
 #define pack_f64 FOR_TARGET(pack_f64)
 #define combine_f32 FOR_TARGET(combine_f32)
@@ -32,6 +36,22 @@ typedef float layer_f32 __attribute__((vector_size(16), aligned(4)));
 typedef double layer_f64 __attribute__((vector_size(16), aligned(8)));
 typedef float layer_wide_f32 __attribute__((vector_size(VECTOR_BYTES), aligned(4)));
 typedef double layer_wide_f64 __attribute__((vector_size(VECTOR_BYTES), aligned(8)));
+
+/* The sum of all numbers of a vector: first of its parts of 16 bytes, then in halves. */
+#define DEFINE_TOTAL(NAME, T, NARROW, VECTOR)                                                                \
+    static inline T NAME(VECTOR numbers) {                                                                   \
+        NARROW parts[sizeof(VECTOR) / sizeof(NARROW)];                                                       \
+        memcpy(parts, &numbers, sizeof parts);                                                               \
+        for (int part = 1; part < (int)(sizeof(VECTOR) / sizeof(NARROW)); part++) parts[0] += parts[part];   \
+        return sizeof(T) == 8 ? parts[0][0] + parts[0][1] : TOTAL_OF_FOUR(parts[0], T);                      \
+    }
+
+#define TOTAL_OF_FOUR(V, T) (((V)[0] + (V)[2 % (16 / sizeof(T))]) + ((V)[1] + (V)[3 % (16 / sizeof(T))]))
+DEFINE_TOTAL(total_f32, float, layer_f32, layer_f32)
+DEFINE_TOTAL(total_f64, double, layer_f64, layer_f64)
+DEFINE_TOTAL(total_wide_f32, float, layer_f32, layer_wide_f32)
+DEFINE_TOTAL(total_wide_f64, double, layer_f64, layer_wide_f64)
+#define TOTAL_OF_ONE(NUMBER) (NUMBER)
 
 /* A loop that is unrolled, so that what it indexes is in registers. */
 #define EACH(INDEX, COUNT) _Pragma("GCC unroll 16") for (int INDEX = 0; INDEX < (COUNT); INDEX++)
@@ -112,7 +132,7 @@ DEFINE_PRODUCT(tacit_product_f32, pack_f32, combine_f32, float)
 DEFINE_PRODUCT(tacit_product_f64, pack_f64, combine_f64, double)
 
 /* out[m][n] = the product of left[m] and right[n], rows of `width` numbers, plus start[m] if there is a start. */
-#define DEFINE_DOTS(NAME, T, WIDE)                                                                           \
+#define DEFINE_DOTS(NAME, T, WIDE, TOTAL)                                                                    \
     LOOP(NAME)(int64_t clients, int64_t rows, int64_t columns, int64_t width, const T *left, int64_t l_client, \
                int64_t l_m, const T *right, int64_t r_client, int64_t r_n, const T *start, T *out,           \
                int64_t o_client, int64_t o_m, int64_t o_n) {                                                 \
@@ -136,15 +156,15 @@ DEFINE_PRODUCT(tacit_product_f64, pack_f64, combine_f64, double)
                     }                                                                                        \
                     EACH(a, LEFT) EACH(b, RIGHT) if (m + a < rows && n + b < columns) {                      \
                         T total = start ? start[i * l_client + m + a] : 0;                                   \
-                        EACH(lane, LANES_) total += sum[a][b][lane];                                         \
+                        total += TOTAL(sum[a][b]);                                                           \
                         for (int64_t rest = k; rest < width; rest++) total += l[a][rest] * r[b][rest];       \
                         out[i * o_client + (m + a) * o_m + (n + b) * o_n] = total;                           \
                     }                                                                                        \
                 }                                                                                            \
     }
 
-DEFINE_DOTS(tacit_dots_f32, float, layer_wide_f32)
-DEFINE_DOTS(tacit_dots_f64, double, layer_wide_f64)
+DEFINE_DOTS(tacit_dots_f32, float, layer_wide_f32, total_wide_f32)
+DEFINE_DOTS(tacit_dots_f64, double, layer_wide_f64, total_wide_f64)
 
 /* Convolutions of padded images [channels, height, width, batch]. offset[t] is where tap t of the first window is. */
 #define OFFSETS(OFFSET, G, BATCH)                                                                            \
@@ -224,7 +244,7 @@ DEFINE_IMAGE_GRADIENTS(tacit_image_gradients_f32, pack_f32, combine_f32, float)
 DEFINE_IMAGE_GRADIENTS(tacit_image_gradients_f64, pack_f64, combine_f64, double)
 
 /* Sums over the batch from b on of products of LEFT gradients and RIGHT taps, added to total. */
-#define ADD_PRODUCTS(VECTOR, T)                                                                              \
+#define ADD_PRODUCTS(VECTOR, TOTAL, T)                                                                       \
     if (b + (int64_t)(sizeof(VECTOR) / sizeof(T)) <= batch) {                                                \
         enum { LANES_ = sizeof(VECTOR) / sizeof(T) };                                                        \
         const int64_t end = b + (batch - b) / LANES_ * LANES_;                                               \
@@ -241,16 +261,12 @@ DEFINE_IMAGE_GRADIENTS(tacit_image_gradients_f64, pack_f64, combine_f64, double)
                     EACH(j, LEFT) EACH(c, RIGHT) sum[j][c] += u[j] * v[c];                                   \
                 }                                                                                            \
             }                                                                                                \
-        EACH(j, LEFT) EACH(c, RIGHT) {                                                                       \
-            T lanes[LANES_];                                                                                 \
-            memcpy(lanes, &sum[j][c], sizeof lanes);                                                         \
-            EACH(lane, LANES_) total[j][c] += lanes[lane];                                                   \
-        }                                                                                                    \
+        EACH(j, LEFT) EACH(c, RIGHT) total[j][c] += TOTAL(sum[j][c]);                                        \
         b = end;                                                                                             \
     }
 
 /* gradient[i] [filters, taps] = the sums over windows and samples of dy[i] times x[i]. */
-#define DEFINE_WEIGHT_GRADIENTS(NAME, T, NARROW, WIDE)                                                       \
+#define DEFINE_WEIGHT_GRADIENTS(NAME, T, NARROW, WIDE, TOTAL_OF_NARROW, TOTAL_OF_WIDE)                       \
     LOOP(NAME)(int64_t clients, const T *x, int64_t x_client, const T *dy, T *gradient, int64_t g_client,    \
                int64_t batch, const Geometry *g, T *scratch) {                                               \
         const int64_t area = g->kernel_height * g->kernel_width, taps = g->channels * area;                  \
@@ -268,9 +284,9 @@ DEFINE_IMAGE_GRADIENTS(tacit_image_gradients_f64, pack_f64, combine_f64, double)
                         w[j] = x + i * x_client + offset[t + j < taps ? t + j : taps - 1];                   \
                     T total[LEFT][RIGHT] = {{0}};                                                            \
                     int64_t b = 0;                                                                           \
-                    ADD_PRODUCTS(WIDE, T)                                                                    \
-                    if (sizeof(WIDE) > sizeof(NARROW)) ADD_PRODUCTS(NARROW, T)                               \
-                    ADD_PRODUCTS(T, T)                                                                       \
+                    ADD_PRODUCTS(WIDE, TOTAL_OF_WIDE, T)                                                     \
+                    if (sizeof(WIDE) > sizeof(NARROW)) ADD_PRODUCTS(NARROW, TOTAL_OF_NARROW, T)              \
+                    ADD_PRODUCTS(T, TOTAL_OF_ONE, T)                                                         \
                     for (int64_t j = 0; j < LEFT && f + j < g->filters; j++)                                 \
                         for (int64_t c = 0; c < RIGHT && t + c < taps; c++)                                  \
                             gradient[i * g_client + (f + j) * taps + t + c] = total[j][c];                   \
@@ -278,8 +294,8 @@ DEFINE_IMAGE_GRADIENTS(tacit_image_gradients_f64, pack_f64, combine_f64, double)
             }                                                                                                \
     }
 
-DEFINE_WEIGHT_GRADIENTS(tacit_weight_gradients_f32, float, layer_f32, layer_wide_f32)
-DEFINE_WEIGHT_GRADIENTS(tacit_weight_gradients_f64, double, layer_f64, layer_wide_f64)
+DEFINE_WEIGHT_GRADIENTS(tacit_weight_gradients_f32, float, layer_f32, layer_wide_f32, total_f32, total_wide_f32)
+DEFINE_WEIGHT_GRADIENTS(tacit_weight_gradients_f64, double, layer_f64, layer_wide_f64, total_f64, total_wide_f64)
 
 #undef COMBINED
 #undef VECTORS
