@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt")
-ONLY_IN_SDIST = (".c", ".proto")
+ONLY_IN_SDIST = (".c", ".h", ".proto")
 
 
 def build(source, target, kind, **environment):

@@ -96,6 +96,17 @@ def make(codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: 
     return torch.cat([begin, *(_raw(part) for part in parts)], dim=1)
 
 
+def begin(
+    codec: str, width: int, dtype: torch.dtype, number: Tensor, size: int, parameter: int = 0
+) -> Tensor:
+    """Messages uint8 [n, size] with the header and one number [n, 1] per row; the rest is unset."""
+    header = torch.frombuffer(bytearray(_header(codec, parameter, dtype, width)), dtype=torch.uint8)
+    wire = torch.empty(len(number), size, dtype=torch.uint8, device=number.device)
+    wire[:, :HEADER_BYTES] = header.to(number.device)
+    wire[:, HEADER_BYTES : HEADER_BYTES + dtype.itemsize] = _raw(number)
+    return wire
+
+
 def payload(
     wire: Tensor, codec: str, width: int, dtype: torch.dtype, size: int, parameter: int = 0
 ) -> Tensor:

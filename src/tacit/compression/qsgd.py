@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tacit.compression import messages, quantization
+from tacit.compression.fields import Fields
 from tacit.core.codec import Draw
 from tacit.core.errors import Misuse
 
@@ -57,43 +59,36 @@ class QSGD:
         messages.check_width(width)
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        return self._restored(*self._quantized(rows, draw))
+        messages.check_rows(rows)
+        words = draw("levels", rows.shape[1])
+        return self._fields.received(rows, words, quantization.euclidean(rows))
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        norm, xi = self._quantized(rows, draw)
-        if self.bits < 16:
-            xi = quantization.pack(xi.view(torch.uint8) & (1 << self.bits) - 1, self.bits)
-        return messages.make("qsgd", rows.shape[1], rows.dtype, norm, xi, parameter=self.bits)
+        messages.check_rows(rows)
+        width, dtype = rows.shape[1], rows.dtype
+        norm = quantization.euclidean(rows)
+        size = self.size(width, dtype)
+        wire = messages.begin("qsgd", width, dtype, norm, size, parameter=self.bits)
+        packed = wire[:, messages.HEADER_BYTES + dtype.itemsize :]
+        self._fields.write(rows, draw("levels", width), norm, packed)
+        return wire
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         size = self.size(width, dtype)
         content = messages.payload(wire, "qsgd", width, dtype, size, parameter=self.bits)
         norm = messages.as_numbers(content[:, : dtype.itemsize], dtype)
-        packed = content[:, dtype.itemsize :]
-        if self.bits == 16:
-            return self._restored(norm, messages.as_numbers(packed, torch.int16))
-        return self._restored(norm, quantization.unpack(packed.view(torch.int8), self.bits, width))
+        return self._fields.read(content[:, dtype.itemsize :], norm, width)
 
-    def _quantized(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """The norms [n, 1], rounded as they travel, and ξ [n, P]."""
-        messages.check_rows(rows)
-        norm = quantization.euclidean(rows)
-        words = draw("levels", rows.shape[1])
-        dtype = torch.int16 if self.bits == 16 else torch.int8
-        xi = torch.empty(rows.shape, dtype=dtype, device=rows.device)
-        for band, part in quantization.blocks(*rows.shape):
-            # No rounding gives |share| > s, hence |ξ| > s: `euclidean` is never below the maximum.
-            share = quantization.quotients(rows[band, part], norm[band], self.levels)
-            xi[band, part] = quantization.round_randomly(share, words[band, part])
-        # Zero rows (0/0), and rows that are not finite.
-        degenerate = ~(norm > 0).squeeze(1)
-        if bool(degenerate.any()):
-            xi[degenerate] = 0
-        return norm, xi
+    @property
+    def _fields(self) -> Fields:
+        """ξ; zero in rows that are zero (0/0) or not finite.
 
-    def _restored(self, norm: Tensor, xi: Tensor) -> Tensor:
-        out = torch.empty(xi.shape, dtype=norm.dtype, device=norm.device)
-        for band, part in quantization.blocks(*xi.shape):
-            # s times 1/s is rounded to 1 for each of our s, so that ±s is ±‖u‖₂.
-            out[band, part].copy_(xi[band, part]).mul_(1 / self.levels).mul_(norm[band])
-        return out
+        No rounding gives |s·u/‖u‖₂| > s, hence |ξ| > s: `euclidean` is never below the maximum. s
+        times 1/s is rounded to 1 for each of our s, so that ±s is ±‖u‖₂.
+        """
+        return _fields(self.bits, self.levels)
+
+
+@cache
+def _fields(bits: int, levels: int) -> Fields:
+    return Fields(bits, signed=True, factor=levels, scale=1 / levels)

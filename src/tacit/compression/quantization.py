@@ -21,6 +21,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from tacit.core.native import codecs
+
 # Numbers at a time, so that codecs need little memory. On a CPU, blocks that fit in its cache lose
 # more by calls than they gain.
 BLOCK = 1 << 22
@@ -46,6 +48,9 @@ def row_blocks(rows: int, width: int) -> Iterator[slice]:
 
 def extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
     """min|uᵢ| and max|uᵢ| of each row, both [n, 1]; the second NaN if a number is not finite."""
+    if codecs.supports(rows):
+        least, largest = codecs.extremes(rows)
+        return least, _finite_or_nan(largest)
     low = rows.new_full((len(rows), 1), torch.inf)
     high = rows.new_zeros(len(rows), 1)
     for band, part in blocks(*rows.shape):
@@ -68,10 +73,13 @@ def euclidean(rows: Tensor) -> Tensor:
         unit = extremes(rows)[1]
         unit = torch.where(unit == 0, 1.0, unit)
     for band in row_blocks(len(rows), min(rows.shape[1], STRIDE)):
-        if unit is None:
-            norms[band] = _sum_of_squares(rows[band]).sqrt_()
+        own = None if unit is None else unit[band]
+        if codecs.supports(rows):
+            norms[band] = codecs.sum_of_squares(rows[band], own, STRIDE).sqrt_()
         else:
-            norms[band] = _sum_of_squares(rows[band], unit[band]).sqrt_().mul_(unit[band])
+            norms[band] = _sum_of_squares(rows[band], own).sqrt_()
+        if own is not None:
+            norms[band] *= own
     return _finite_or_nan(norms.to(rows.dtype))
 
 
@@ -133,6 +141,14 @@ def pack(fields: Tensor, bits: int) -> Tensor:
         part = fields[:, plane * step : (plane + 1) * step]
         packed[:, : part.shape[1]].add_(part, alpha=1 << plane * bits)
     return packed
+
+
+def pack_signs(rows: Tensor, out: Tensor) -> None:
+    """Write whether each number of rows [n, P] is at least zero to the bytes `out` [n, ⌈P/8⌉]."""
+    if codecs.supports(rows):
+        codecs.signs(rows, out)
+    else:
+        out.copy_(pack((rows >= 0).view(torch.uint8), 1))
 
 
 def unpack(packed: Tensor, bits: int, width: int) -> Tensor:

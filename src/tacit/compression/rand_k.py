@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.compression import messages
+from tacit.compression import messages, subsets
 from tacit.compression.messages import Identity
-from tacit.compression.subsets import MAX_WIDTH, random_subset
+from tacit.compression.subsets import MAX_WIDTH
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec
 from tacit.core.errors import Misuse
@@ -91,11 +91,11 @@ class RandK:
         self.values.check_width(k)
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        _, columns, kept = self._chosen(rows, draw)
-        return _spread(self.values.received(kept, _inner(draw)), columns, rows.shape[1])
+        seed, kept = self._chosen(rows, draw)
+        return self._spread(seed, self.values.received(kept, _inner(draw)), rows.shape[1])
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        seed, _, kept = self._chosen(rows, draw)
+        seed, kept = self._chosen(rows, draw)
         inner = self.values.encode(kept, _inner(draw))
         joined = seed[:, :1] | seed[:, 1:] << 32
         return messages.make("rand-k", rows.shape[1], rows.dtype, joined, inner)
@@ -104,23 +104,19 @@ class RandK:
         content = messages.payload(wire, "rand-k", width, dtype, self.size(width, dtype))
         joined = messages.as_numbers(content[:, :SEED_BYTES], torch.int64)
         seed = torch.cat([joined & WORD_MASK, joined >> 32 & WORD_MASK], dim=1)
-        k = self.kept(width)
-        kept = self.values.decode(content[:, SEED_BYTES:], k, dtype)
-        return _spread(kept, random_subset(seed, width, k), width)
+        kept = self.values.decode(content[:, SEED_BYTES:], self.kept(width), dtype)
+        return self._spread(seed, kept, width)
 
-    def _chosen(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-        """The seeds [n, 2], the coordinates they give [n, k], and the numbers there [n, k]."""
+    def _chosen(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+        """The seeds [n, 2], and the numbers in the columns that they choose [n, k]."""
         messages.check_rows(rows)
         width = rows.shape[1]
         self.check_width(width)
         seed = draw("subset", 2)
-        columns = random_subset(seed, width, self.kept(width))
-        return seed, columns, rows.gather(1, columns)
+        return seed, subsets.gathered(seed, rows, self.kept(width))
 
-
-def _spread(kept: Tensor, columns: Tensor, width: int) -> Tensor:
-    out = kept.new_zeros(len(kept), width)
-    return out.scatter_(1, columns, kept * (width / columns.shape[1]))
+    def _spread(self, seed: Tensor, kept: Tensor, width: int) -> Tensor:
+        return subsets.spread(seed, kept, width, width / kept.shape[1])
 
 
 def _inner(draw: Draw) -> Draw:

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from tacit.compression import messages, quantization
+from tacit.compression.fields import Fields
 from tacit.compression.messages import Identity
 from tacit.compression.rand_k import RandK
 from tacit.core.codec import Codec, Draw
+
+# One for +, zero for −. In rows of zeros (0/0) and NaN any sign will do, if it is always the same.
+_FIELDS = Fields(bits=1, signed=False, factor=0.5, offset=0.5, scale=2.0, shift=-1.0, otherwise=1)
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,25 @@ class SignBits:
             return torch.where(m.isnan(), m, rows + 0.0)
         if torch.equal(low, m):
             return rows + 0.0
-        return _restored(m, _drawn(rows, m, draw))
+        return _FIELDS.received(rows, draw("signs", rows.shape[1]), m)
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         messages.check_rows(rows)
+        width, dtype = rows.shape[1], rows.dtype
         low, m = quantization.extremes(rows)
+        wire = messages.begin("sign", width, dtype, m, self.size(width, dtype))
+        packed = wire[:, messages.HEADER_BYTES + dtype.itemsize :]
         # Rows ±m keep their signs, whatever the words.
-        exact = self.exact or torch.equal(low, m)
-        plus = (rows >= 0).view(torch.uint8) if exact else _drawn(rows, m, draw)
-        return messages.make("sign", rows.shape[1], rows.dtype, m, quantization.pack(plus, 1))
+        if self.exact or torch.equal(low, m):
+            quantization.pack_signs(rows, packed)
+        else:
+            _FIELDS.write(rows, draw("signs", width), m, packed)
+        return wire
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "sign", width, dtype, self.size(width, dtype))
         m = messages.as_numbers(content[:, : dtype.itemsize], dtype)
-        return _restored(m, quantization.unpack(content[:, dtype.itemsize :], 1, width))
+        return _FIELDS.read(content[:, dtype.itemsize :], m, width)
 
 
 @dataclass(frozen=True)
@@ -79,24 +88,3 @@ def for_signs(codec: Codec) -> Codec:
     if isinstance(codec, RandK):
         return replace(codec, values=for_signs(codec.values))
     return codec
-
-
-def _drawn(rows: Tensor, m: Tensor, draw: Draw) -> Tensor:
-    """One for each +, zero for each −: uint8 [n, P]."""
-    words = draw("signs", rows.shape[1])
-    plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
-    for band, part in quantization.blocks(*rows.shape):
-        share = quantization.quotients(rows[band, part], m[band], 0.5).add_(0.5)
-        plus[band, part] = quantization.round_randomly(share, words[band, part])
-    # Zero rows (0/0) and NaN: any sign will do, if it is always the same.
-    degenerate = ~(m > 0).squeeze(1)
-    if bool(degenerate.any()):
-        plus[degenerate] = 1
-    return plus
-
-
-def _restored(m: Tensor, plus: Tensor) -> Tensor:
-    out = torch.empty(plus.shape, dtype=m.dtype, device=m.device)
-    for band, part in quantization.blocks(*plus.shape):
-        out[band, part].copy_(plus[band, part]).mul_(2).sub_(1).mul_(m[band])
-    return out

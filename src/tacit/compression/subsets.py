@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.compression.quantization import blocks, row_blocks
-from tacit.core.native import gpu_usable
+from tacit.core.native import codecs, gpu_usable, is_compiled
 from tacit.core.randomness import derive_key, tiles, words
 
 # Columns are computed in 32 bits.
@@ -70,18 +70,50 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     width ends is computed for all of them at once, in steps that double, without synchronizing.
     """
     s, b = feistel_sizes(width)
-    keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
+    keys = _keys(seed)
     if gpu_usable(seed.device):
         from tacit.core.native import gpu_integers
 
         return gpu_integers.permuted(keys, width, k, s, b)
     columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
+    if is_compiled() and seed.device.type == "cpu":
+        codecs.permuted(keys, width, s, b, columns)
+        return columns
     end = _cycle_ends(keys, width, s, b)
     for band, part in blocks(len(seed), k):
         numbers = torch.arange(part.start, part.stop, dtype=torch.int32, device=seed.device)
         found = _feistel(numbers[None], keys[band], s, b)
         columns[band, part] = found if end is None else _end_cycles(found, end[band], width)
     return columns
+
+
+def _keys(seed: Tensor) -> Tensor:
+    return words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32).contiguous()
+
+
+def gathered(seed: Tensor, rows: Tensor, k: int) -> Tensor:
+    """The numbers of rows [n, P] in the columns of `random_subset`, in its order: [n, k]."""
+    width = rows.shape[1]
+    if not (_is_fused(width, k) and codecs.supports(rows)):
+        return rows.gather(1, random_subset(seed, width, k))
+    kept = rows.new_empty(len(rows), k)
+    codecs.gather(_keys(seed), width, *feistel_sizes(width), rows, kept)
+    return kept
+
+
+def spread(seed: Tensor, kept: Tensor, width: int, factor: float) -> Tensor:
+    """Rows [n, width] with factor·kept in the columns of `random_subset`, zero elsewhere."""
+    out = kept.new_zeros(len(kept), width)
+    k = kept.shape[1]
+    if not (_is_fused(width, k) and codecs.supports(kept)):
+        return out.scatter_(1, random_subset(seed, width, k), kept * factor)
+    codecs.spread(_keys(seed), width, *feistel_sizes(width), kept, factor, out)
+    return out
+
+
+def _is_fused(width: int, k: int) -> bool:
+    """Whether the columns are the first of a permutation, which compiled loops need not store."""
+    return width >= NARROW and 2 * k <= width
 
 
 def feistel_sizes(width: int) -> tuple[int, int]:

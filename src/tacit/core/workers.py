@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from contextvars import ContextVar
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import TypeVar
 
@@ -58,7 +59,16 @@ class WorkerPool:
         if self.size == 1:
             return nullcontext()
         _ = self._threads
-        return torch_threads(1)
+        return self._alone()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        token = _current.set(self)
+        try:
+            with torch_threads(1):
+                yield
+        finally:
+            _current.reset(token)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -78,6 +88,20 @@ class WorkerPool:
         # This is also the number of threads that begin later.
         torch.set_num_threads(before)
         return pool
+
+
+# The pool of the enclosing `exclusive` block; a pool's own threads have none.
+_current: ContextVar[WorkerPool | None] = ContextVar("current pool", default=None)
+
+
+def current_pool() -> WorkerPool:
+    """The pool of the enclosing `exclusive` block, or else one with as many threads as torch."""
+    return _current.get() or _pool_of(torch.get_num_threads())
+
+
+@cache
+def _pool_of(size: int) -> WorkerPool:
+    return WorkerPool(size)
 
 
 @contextmanager

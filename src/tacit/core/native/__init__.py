@@ -7,11 +7,19 @@ installed; tensor operations then do the same.
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+from tacit.core.errors import Misuse
+
+# The targets that the loops may be compiled for, from the slowest to the fastest.
+TARGETS = ("baseline", "avx2", "avx512")
+# The environment variable that selects one of them.
+TARGET_VARIABLE = "TACIT_CPU"
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
@@ -38,6 +46,37 @@ def _library() -> ctypes.CDLL | None:
     except OSError:
         # Compiled for another machine.
         return None
+
+
+@cache
+def targets() -> tuple[str, ...]:
+    """The targets that this processor can run, the fastest last; none without compiled loops."""
+    library = _library()
+    if library is None:
+        return ()
+    library.tacit_targets.restype = ctypes.c_int64
+    bits = library.tacit_targets()
+    return tuple(target for bit, target in enumerate(TARGETS) if bits >> bit & 1)
+
+
+@cache
+def target() -> str:
+    """The target whose loops are called: the fastest, unless TACIT_CPU names another.
+
+    All targets give the same bits, except for gradients of single samples.
+
+    Raises:
+        Misuse: If TACIT_CPU names a target that this processor cannot run.
+    """
+    requested = os.environ.get(TARGET_VARIABLE)
+    if not requested:
+        return targets()[-1]
+    if requested not in targets():
+        raise Misuse(
+            f"{TARGET_VARIABLE} is {requested!r}.",
+            f"This processor can run {', '.join(targets())}: choose one, or unset the variable.",
+        )
+    return requested
 
 
 @cache
@@ -293,4 +332,4 @@ def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int
 def _call(name: str, *arguments: int) -> None:
     library = _library()
     assert library is not None
-    getattr(library, name)(*map(ctypes.c_int64, arguments))
+    getattr(library, f"{name}_{target()}")(*map(ctypes.c_int64, arguments))

@@ -18,13 +18,13 @@ VECTOR = 32
 
 def supports(numbers: Tensor) -> bool:
     """Whether there are compiled loops for this type and device."""
-    compiled = hasattr(native._library(), "tacit_outer_sums_f32")
+    compiled = hasattr(native._library(), "tacit_outer_sums_f32_baseline")
     return compiled and numbers.device.type == "cpu" and numbers.dtype in SUFFIX
 
 
 def supports_choice() -> bool:
     """Whether `choose` is compiled."""
-    return hasattr(native._library(), "tacit_choose")
+    return native.is_compiled()
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,12 @@ class Geometry:
         """Numbers in a window."""
         return self.image[0] * math.prod(self.size)
 
+    def as_array(self) -> ctypes.Array[ctypes.c_int64]:
+        """The numbers in the order of the struct in C."""
+        shapes = (*self.image, *self.size, *self.stride, *self.dilation, *self.output)
+        flat = (*shapes, self.filters, self.bias)
+        return (ctypes.c_int64 * len(flat))(*flat)
+
 
 def filter_gradients(
     x: Tensor, dy: Tensor, geometry: Geometry, out: Tensor, squares: Tensor
@@ -73,9 +79,7 @@ def filter_gradients(
         and (squares.shape, squares.dtype) == (out.shape[:1], torch.float64)
     ):
         raise ValueError(f"images {tuple(x.shape)} and {tuple(dy.shape)} for {geometry}")
-    # In the order of the struct in C.
-    flat = (*g.image, *g.size, *g.stride, *g.dilation, *g.output, g.filters, g.bias)
-    numbers = (ctypes.c_int64 * len(flat))(*flat)
+    numbers = g.as_array()
     scratch = torch.empty(g.scratch, dtype=torch.uint8)
     native._call(
         f"tacit_filter_gradients_{SUFFIX[x.dtype]}",

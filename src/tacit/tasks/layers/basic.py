@@ -6,6 +6,9 @@ last dimension everywhere: images [k, C, H, W, B] and vectors [k, D, B]. So ever
 nothing is transposed between layers. Layers write the gradients of their weights directly into the
 rows of all clients, without an autograd tape.
 
+That is the order of dimensions. Where compiled loops compute linear layers, the numbers of a sample
+are next to each other in memory, as in the data: such vectors have strides (…, 1, D).
+
 For pooling, images have the memory layout of k·C channels-last images with B channels, for which
 torch has fast loops.
 """
@@ -22,7 +25,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tacit.core.native import layers
 from tacit.tasks.sample_gradients import OuterProducts
+
+# Numbers of one client's inputs up to which they stay in a core's cache.
+CACHED = 1 << 16
 
 
 class Layer(Protocol):
@@ -100,6 +107,12 @@ class Linear:
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         w = matrix(weights, self.outputs, self.inputs)
+        if self._is_compiled(x):
+            samples = _sample_rows(x)
+            y = x.new_empty(len(x), x.shape[2], self.outputs).mT
+            b = weights[:, self.width - self.outputs :] if self.bias else None
+            layers.dots(w, samples, b, y)
+            return y, samples.mT
         if self.bias:
             return torch.baddbmm(weights[:, self.width - self.outputs :, None], w, x), x
         return w @ x, x
@@ -108,7 +121,11 @@ class Linear:
         self, weights: Tensor, saved: Tensor, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
         # ∂W = dy xᵀ, ∂b = Σ dy, dx = Wᵀ dy
-        torch.bmm(dy, saved.mT, out=matrix(gradient, self.outputs, self.inputs))
+        w_gradient = matrix(gradient, self.outputs, self.inputs)
+        if self._is_compiled(saved):
+            layers.product(dy, _sample_rows(saved), w_gradient)
+        else:
+            torch.bmm(dy, saved.mT, out=w_gradient)
         if self.bias:
             torch.sum(dy, 2, out=gradient[:, self.width - self.outputs :])
         return self._input_gradient(weights, dy) if needs_dx else None
@@ -123,7 +140,22 @@ class Linear:
         return self._input_gradient(weights, dy) if needs_dx else None, products
 
     def _input_gradient(self, weights: Tensor, dy: Tensor) -> Tensor:
-        return matrix(weights, self.outputs, self.inputs).mT @ dy
+        w = matrix(weights, self.outputs, self.inputs)
+        if not self._is_compiled(dy):
+            return w.mT @ dy
+        dx = dy.new_empty(len(dy), dy.shape[2], self.inputs)
+        layers.product(dy.mT, w, dx)
+        return dx.mT
+
+    def _is_compiled(self, x: Tensor) -> bool:
+        """Whether compiled loops are faster than a library, which makes better use of caches."""
+        return layers.supports(x) and self.inputs * x.shape[2] <= CACHED
+
+
+def _sample_rows(x: Tensor) -> Tensor:
+    """Vectors [k, D, B] as [k, B, D] with contiguous rows, moved only if they are not."""
+    rows = x.mT
+    return rows if rows.stride(2) == 1 else rows.contiguous()
 
 
 def _sample_major(x: Tensor) -> Tensor:
@@ -158,7 +190,7 @@ class Flatten(WeightlessLayer):
         return x.flatten(1, -2), x.shape
 
     def input_gradient(self, saved: torch.Size, dy: Tensor) -> Tensor:
-        return dy.view(saved)
+        return dy.reshape(saved)
 
 
 @dataclass(frozen=True)

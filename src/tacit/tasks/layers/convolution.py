@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.core.native import per_sample
-from tacit.tasks.layers.basic import MaxPool, kernels_for, matrix
+from tacit.core.native import layers, per_sample
+from tacit.core.native.per_sample import Geometry
+from tacit.tasks.layers.basic import CACHED, MaxPool, kernels_for, matrix
 from tacit.tasks.sample_gradients import OuterProducts
 
 
@@ -19,8 +20,9 @@ class Convolution:
     """A convolution of images [k, C, H, W, B] with optional bias, max-pooling and ReLU.
 
     Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
-    gradients, computed on fewer numbers. On a GPU a convolution is two kernels. On a CPU it saves
-    the windows [k, taps, positions · B], which repeat the numbers where windows overlap.
+    gradients, computed on fewer numbers. On a GPU a convolution is two kernels, on a CPU a compiled
+    loop. Where there is none, or images are large, it saves the windows [k, taps, positions · B],
+    which repeat the numbers where windows overlap.
     """
 
     inputs: int
@@ -48,16 +50,15 @@ class Convolution:
         filters, b = self._split(weights)
         if (gpu := kernels_for(x)) is not None:
             return self._forward_gpu(gpu, filters, b, x.contiguous())
-        k, channels, *_, batch = x.shape
-        s = x.stride()
-        taps_stride = (s[2] * self.dilation[0], s[3] * self.dilation[1])
-        window_stride = (s[2] * self.stride[0], s[3] * self.stride[1])
-        rows, columns = self.output_size(x.shape)
-        windows = x.as_strided(
-            (k, channels, *self.size, rows, columns, batch),
-            (s[0], s[1], *taps_stride, *window_stride, s[4]),
-        ).reshape(k, self.taps, rows * columns * batch)
-        y = (filters @ windows).view(k, self.outputs, rows, columns, batch)
+        if self._is_compiled(x):
+            x, windows = x.contiguous(), None
+            geometry = self._geometry(x)
+            y = x.new_empty(len(x), self.outputs, *geometry.output, x.shape[-1])
+            layers.convolve(x, filters, geometry, y)
+        else:
+            windows = self._copied_windows(x)
+            y = filters @ windows
+            y = y.view(len(x), self.outputs, *self.output_size(x.shape), x.shape[-1])
         pooled = None
         if self.pool is not None:
             y, pooled = self.pool.forward(weights, y)
@@ -66,6 +67,19 @@ class Convolution:
         if self.relu:
             y.relu_()
         return y, (windows, x, pooled, y)
+
+    def _copied_windows(self, x: Tensor) -> Tensor:
+        """The windows [k, taps, positions · B] of padded images."""
+        x = x.contiguous()
+        k, channels, *_, batch = x.shape
+        s = x.stride()
+        taps_stride = (s[2] * self.dilation[0], s[3] * self.dilation[1])
+        window_stride = (s[2] * self.stride[0], s[3] * self.stride[1])
+        rows, columns = self.output_size(x.shape)
+        return x.as_strided(
+            (k, channels, *self.size, rows, columns, batch),
+            (s[0], s[1], *taps_stride, *window_stride, s[4]),
+        ).reshape(k, self.taps, rows * columns * batch)
 
     def backward(
         self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
@@ -78,8 +92,13 @@ class Convolution:
         if self.bias:
             torch.sum(dy, (2, 3, 4), out=b_gradient)
         dy = self._before_pooling(dy, pooled)
-        torch.bmm(dy, windows.mT, out=filters_gradient)
-        return self._input_gradient(weights, dy, x.shape) if needs_dx else None
+        if windows is None:
+            geometry = self._geometry(x)
+            outputs = dy.view(len(x), self.outputs, *geometry.output, -1)
+            layers.weight_gradients(x, outputs, geometry, filters_gradient)
+        else:
+            torch.bmm(dy, windows.mT, out=filters_gradient)
+        return self._input_gradient(weights, dy, x) if needs_dx else None
 
     def sample_gradients(
         self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
@@ -88,9 +107,11 @@ class Convolution:
             return self._sample_gradients_gpu(gpu, weights, saved, dy, needs_dx)
         windows, x, pooled, y = saved
         dy = self._before_pooling(self._before_relu(dy, y), pooled)
-        dx = self._input_gradient(weights, dy, x.shape) if needs_dx else None
+        dx = self._input_gradient(weights, dy, x) if needs_dx else None
         if per_sample.supports(dy):
             return dx, [self._compiled_gradients(x[0], dy[0])]
+        if windows is None:
+            windows = self._copied_windows(x)
         by_output = dy.view(self.outputs, -1, x.shape[-1]).permute(2, 0, 1)
         by_filters = by_output @ windows.view(self.taps, -1, x.shape[-1]).permute(2, 1, 0)
         products = [OuterProducts(by_filters.flatten(1))]
@@ -100,14 +121,10 @@ class Convolution:
 
     def _compiled_gradients(self, x: Tensor, dy: Tensor) -> OuterProducts:
         """The gradients of samples from padded images [C, H, W, B] and dy [F, positions · B]."""
-        output = self.output_size(x[None].shape)
-        geometry = per_sample.Geometry(
-            (x.shape[0], x.shape[1], x.shape[2]),
-            *(self.size, self.stride, self.dilation, output, self.outputs, self.bias),
-        )
+        geometry = self._geometry(x[None])
         gradients = x.new_empty(x.shape[-1], self.width)
         squares = torch.empty(x.shape[-1], dtype=torch.float64)
-        dy = dy.view(self.outputs, *output, -1)
+        dy = dy.view(self.outputs, *geometry.output, -1)
         per_sample.filter_gradients(x.contiguous(), dy, geometry, gradients, squares)
         return OuterProducts(gradients, squares=squares[:, None])
 
@@ -119,8 +136,28 @@ class Convolution:
         dy = dy if self.pool is None else self.pool.input_gradient(pooled, dy)
         return dy.reshape(len(dy), self.outputs, -1)
 
-    def _input_gradient(self, weights: Tensor, dy: Tensor, shape: torch.Size) -> Tensor:
-        return self._unpadded(self._fold(self._split(weights)[0].mT @ dy, shape))
+    def _input_gradient(self, weights: Tensor, dy: Tensor, x: Tensor) -> Tensor:
+        """The gradient of images, from that of products [k, F, positions · B]."""
+        filters = self._split(weights)[0]
+        if not self._is_compiled(x):
+            return self._unpadded(self._fold(filters.mT @ dy, x.shape))
+        geometry = self._geometry(x)
+        dx = torch.empty_like(x)
+        outputs = dy.view(len(x), self.outputs, *geometry.output, -1)
+        layers.image_gradients(outputs, filters, geometry, dx)
+        return self._unpadded(dx)
+
+    def _is_compiled(self, x: Tensor) -> bool:
+        """Whether compiled loops are faster than a library, which makes better use of caches."""
+        return layers.supports(x) and max(x[0, ..., 0].numel(), self.width) <= CACHED
+
+    def _geometry(self, x: Tensor) -> Geometry:
+        """The convolution of padded images [k, C, H, W, B]."""
+        return Geometry(
+            (x.shape[1], x.shape[2], x.shape[3]),
+            *(self.size, self.stride, self.dilation, self.output_size(x.shape)),
+            *(self.outputs, self.bias),
+        )
 
     def output_size(self, shape: torch.Size) -> tuple[int, int]:
         """Height and width of the output for padded images of this shape."""

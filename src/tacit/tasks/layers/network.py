@@ -99,7 +99,7 @@ class Chain:
 
     def output(self, theta: Tensor, inputs: Tensor) -> Tensor:
         """Outputs [k, B, O] of models theta [k, P] for inputs [k, B, ...]."""
-        x = inputs.movedim(1, -1).contiguous()
+        x = _batch_last(inputs)
         for layer, weights in zip(self.layers, torch.split(theta, self.widths, 1), strict=True):
             x, _ = layer.forward(weights, x)
         return x.mT.contiguous()
@@ -121,7 +121,7 @@ class LayeredLoss:
         keys = targets.pop() if self.keyed else None
         layers, gradients = self.chain.layers, torch.split(out, self.chain.widths, 1)
         weights = self.chain.split(theta, keys)
-        output, saved = self.chain.forward(weights, inputs.movedim(1, -1).contiguous())
+        output, saved = self.chain.forward(weights, _batch_last(inputs))
         dy: Tensor | None = self._output_gradient(output, targets)
         first = self.chain.first
         for number in range(len(layers) - 1, first - 1, -1):
@@ -161,6 +161,12 @@ class LayeredLoss:
         alone = [target[:, None] for target in targets]
         by_output: Tensor = vmap(grad(self.criterion))(output.mT[0, :, None], *alone)
         return by_output[:, 0].T.contiguous()[None]
+
+
+def _batch_last(inputs: Tensor) -> Tensor:
+    """Inputs [k, B, ...] as [k, ..., B]; on a CPU, the first layer decides about the memory."""
+    x = inputs.movedim(1, -1)
+    return x.contiguous() if x.is_cuda else x
 
 
 def _cross_entropy_gradient(output: Tensor, labels: Tensor) -> Tensor:

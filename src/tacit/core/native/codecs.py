@@ -1,0 +1,225 @@
+"""Compiled loops for codecs: the bits of the tensor operations in `tacit.compression`.
+
+Work is shared by the current pool, in ranges of columns: of the numbers of a row, or of its bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tacit.core import native
+from tacit.core.native import SUFFIX
+from tacit.core.workers import current_pool
+
+# Below this many numbers, one thread is faster.
+SMALL = 1 << 16
+# Words of 32 bits that key a permutation.
+KEYS = 16
+
+
+class Quantizer(ctypes.Structure):
+    """How numbers become fields of a few bits and back; in the order of the struct in C.
+
+    A field is ⌊factor·x/divisor + offset + word/2³²⌋, and stands for (field·scale + shift)·divisor.
+    In rows whose divisor is not positive, every field is `otherwise`.
+    """
+
+    _fields_ = (
+        ("factor", ctypes.c_double),
+        ("offset", ctypes.c_double),
+        ("scale", ctypes.c_double),
+        ("shift", ctypes.c_double),
+        ("bits", ctypes.c_int64),
+        ("is_signed", ctypes.c_int64),
+        ("otherwise", ctypes.c_int64),
+    )
+
+
+def supports(rows: Tensor, *words: Tensor) -> bool:
+    """Whether there are compiled loops for rows, and for words int64 of the same layout."""
+    return native.supports(rows) and all(
+        part.dtype == torch.int64 and part.stride(1) == 1 and part.device.type == "cpu"
+        for part in words
+    )
+
+
+def quantize(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> None:
+    """Write the packed fields of rows x [n, P] to the bytes `out` [n, Q].
+
+    Args:
+        x: The rows; each is contiguous.
+        words: A word per number, int64 [n, P]; each row is contiguous.
+        divisor: One number per row, of the type of `x`, [n, 1], contiguous.
+        how: The quantizer.
+        out: Where to write, uint8; each row is contiguous.
+    """
+    columns = x.shape[1] if how.bits == 16 else out.shape[1]
+    _check(x, words, divisor, out, how)
+    _shared(
+        f"tacit_quantize_{SUFFIX[x.dtype]}",
+        (
+            *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
+            *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
+        ),
+        (len(x), columns),
+        x.numel(),
+    )
+
+
+def restore(packed: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> None:
+    """Write the numbers that packed fields uint8 [n, Q] stand for to rows `out` [n, P]."""
+    columns = out.shape[1] if how.bits == 16 else packed.shape[1]
+    _check(out, None, divisor, packed, how)
+    _shared(
+        f"tacit_restore_{SUFFIX[out.dtype]}",
+        (
+            *(packed.data_ptr(), packed.stride(0), divisor.data_ptr(), ctypes.addressof(how)),
+            *(out.data_ptr(), out.stride(0), out.shape[1]),
+        ),
+        (len(out), columns),
+        out.numel(),
+    )
+
+
+def received(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> None:
+    """`restore` of `quantize`, without the bytes."""
+    _check(x, words, divisor, None, how)
+    _shared(
+        f"tacit_received_{SUFFIX[x.dtype]}",
+        (
+            *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
+            *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
+        ),
+        x.shape,
+        x.numel(),
+    )
+
+
+def signs(x: Tensor, out: Tensor) -> None:
+    """Pack whether each number of x [n, P] is at least zero into the bytes `out` [n, ⌈P/8⌉]."""
+    _shared(
+        f"tacit_signs_{SUFFIX[x.dtype]}",
+        (x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[1]),
+        (len(x), out.shape[1]),
+        x.numel(),
+    )
+
+
+def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest magnitude of each row, [n, 1]; the largest is that of a NaN."""
+    low, high = x.new_empty(len(x), 1), x.new_empty(len(x), 1)
+    arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
+    name = f"tacit_extremes_{SUFFIX[x.dtype]}"
+
+    def work(rows: slice) -> None:
+        native._call(name, *arguments, rows.start, rows.stop, x.shape[1])
+
+    _run(work, len(x), x.numel())
+    return low, high
+
+
+def sum_of_squares(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
+    """Σ(uᵢ/unit)² of each row in float64, [n, 1]; float64 rows have units [n, 1].
+
+    Squares a `stride` apart are added first; then the second half is added to the first, again and
+    again.
+    """
+    width = min(x.shape[1], stride)
+    totals = torch.empty(len(x), width, dtype=torch.float64)
+    _shared(
+        f"tacit_squares_{SUFFIX[x.dtype]}",
+        (
+            *(x.data_ptr(), x.stride(0), 0 if unit is None else unit.data_ptr()),
+            *(totals.data_ptr(), width, stride, x.shape[1]),
+        ),
+        totals.shape,
+        x.numel(),
+    )
+    sums = torch.empty(len(x), 1, dtype=torch.float64)
+
+    def work(rows: slice) -> None:
+        arguments = (totals.data_ptr(), width, width, sums.data_ptr())
+        native._call("tacit_halving_sums", *arguments, rows.start, rows.stop)
+
+    _run(work, len(x), totals.numel())
+    return sums
+
+
+def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
+    """Where 0, 1, … go in a permutation of range(width): int64 [n, k] for keys int32 [n, 16]."""
+    arguments = (*_network(keys, width, s, b), out.data_ptr(), out.stride(0))
+    _shared("tacit_permuted", arguments, out.shape, out.numel())
+
+
+def gather(keys: Tensor, width: int, s: int, b: int, x: Tensor, out: Tensor) -> None:
+    """The numbers of x [n, width] where 0, 1, … go in a permutation, to `out` [n, k]."""
+    _shared(
+        f"tacit_gather_{SUFFIX[x.dtype]}",
+        (
+            *(*_network(keys, width, s, b), x.data_ptr(), x.stride(0)),
+            *(out.data_ptr(), out.stride(0)),
+        ),
+        out.shape,
+        out.numel(),
+    )
+
+
+def spread(
+    keys: Tensor, width: int, s: int, b: int, kept: Tensor, factor: float, out: Tensor
+) -> None:
+    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`."""
+    scale = ctypes.c_double(factor)
+    _shared(
+        f"tacit_spread_{SUFFIX[kept.dtype]}",
+        (
+            *(*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0)),
+            *(ctypes.addressof(scale), out.data_ptr(), out.stride(0)),
+        ),
+        kept.shape,
+        kept.numel(),
+    )
+
+
+def _network(keys: Tensor, width: int, s: int, b: int) -> tuple[int, ...]:
+    if not (keys.dtype == torch.int32 and keys.is_contiguous() and keys.shape[1] == KEYS):
+        raise ValueError(f"keys {keys.dtype} {tuple(keys.shape)} of a permutation")
+    return keys.data_ptr(), width, s, b
+
+
+def _check(
+    x: Tensor, words: Tensor | None, divisor: Tensor, packed: Tensor | None, how: Quantizer
+) -> None:
+    n, width = x.shape
+    fits = divisor.shape == (n, 1) and divisor.dtype == x.dtype and divisor.is_contiguous()
+    if words is not None:
+        fits = fits and words.shape == x.shape and words.dtype == torch.int64
+    if packed is not None:
+        size = -(-width * how.bits // 8)
+        fits = fits and packed.shape == (n, size) and packed.dtype == torch.uint8
+        fits = fits and (packed.stride(1) == 1 or size == 1)
+    if not fits:
+        raise ValueError(f"fields of {how.bits} bits of rows {x.dtype} {tuple(x.shape)}")
+
+
+def _shared(
+    name: str, arguments: tuple[int, ...], shape: tuple[int, ...] | torch.Size, work: int
+) -> None:
+    """Call a loop for ranges of columns of all rows; `work` is how many numbers it handles."""
+    rows, columns = shape
+
+    def run(part: slice) -> None:
+        native._call(name, *arguments, 0, rows, part.start, part.stop)
+
+    _run(run, columns, work)
+
+
+def _run(work: Callable[[slice], None], count: int, numbers: int) -> None:
+    if numbers < SMALL:
+        work(slice(0, count))
+        return
+    pool = current_pool()
+    pool.run(work, pool.split(count))

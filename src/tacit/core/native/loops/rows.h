@@ -1,0 +1,159 @@
+/* Weighted sums and checks of rows. */
+#define pair_f32 FOR_TARGET(pair_f32)
+#define pair_f64 FOR_TARGET(pair_f64)
+
+/* Numbers of a row at a time, so that what is read twice stays in a near cache. */
+#define TILE 12544
+/* Sums in double precision that stay in the nearest cache. */
+#define SUMS 1024
+/* Independent running maxima, which can be computed in parallel. */
+#define LANES 16
+
+/* Two neighbours on a ring share two of their three rows: read those once. */
+#define DEFINE_PAIR(NAME, T)                                                                                \
+    static inline void NAME(T *restrict one, T *restrict next, const T *a, const T *b, const T *c, const T *d,\
+                            const T *weight, int64_t n) {                                                   \
+        const T u = weight[0], v = weight[1], w = weight[2], p = weight[3], q = weight[4], r = weight[5];   \
+        for (int64_t k = 0; k < n; k++) {                                                                   \
+            const T left = b[k], right = c[k];                                                              \
+            one[k] = u * a[k] + v * left + w * right;                                                       \
+            next[k] = p * left + q * right + r * d[k];                                                      \
+        }                                                                                                   \
+    }
+
+DEFINE_PAIR(pair_f32, float)
+DEFINE_PAIR(pair_f64, double)
+
+/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
+ * with `onto`, added to out[i]. */
+#define DEFINE_MIX(NAME, PAIR, T)                                                                           \
+    LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,         \
+                          int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
+                          int64_t width, int64_t onto) {                                                    \
+        const int64_t tiles = (width + TILE - 1) / TILE;                                                    \
+        for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
+            const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
+            for (int64_t i = first; i < last; i++) {                                                        \
+                T *restrict o = out + i * out_stride + low;                                                 \
+                int64_t e = begin[i];                                                                       \
+                const int64_t end = begin[i + 1];                                                           \
+                if (!onto && end - e >= 3) {                                                                \
+                    const T *a = x + source[e] * x_stride + low, *b = x + source[e + 1] * x_stride + low,   \
+                            *c = x + source[e + 2] * x_stride + low;                                        \
+                    const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                            \
+                    if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
+                        source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
+                        PAIR(o, o + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
+                        i++;                                                                                \
+                        continue;                                                                           \
+                    }                                                                                       \
+                    for (int64_t k = 0; k < n; k++) o[k] = u * a[k] + v * b[k] + w * c[k];                  \
+                    e += 3;                                                                                 \
+                } else if (!onto && e < end) {                                                              \
+                    const T *a = x + source[e] * x_stride + low;                                            \
+                    const T u = weight[e];                                                                  \
+                    for (int64_t k = 0; k < n; k++) o[k] = u * a[k];                                        \
+                    e += 1;                                                                                 \
+                } else if (!onto) {                                                                         \
+                    for (int64_t k = 0; k < n; k++) o[k] = 0;                                               \
+                }                                                                                           \
+                for (; e + 1 < end; e += 2) {                                                               \
+                    const T *a = x + source[e] * x_stride + low, *b = x + source[e + 1] * x_stride + low;   \
+                    const T u = weight[e], v = weight[e + 1];                                               \
+                    for (int64_t k = 0; k < n; k++) o[k] += u * a[k] + v * b[k];                            \
+                }                                                                                           \
+                if (e < end) {                                                                              \
+                    const T *a = x + source[e] * x_stride + low;                                            \
+                    const T u = weight[e];                                                                  \
+                    for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                       \
+                }                                                                                           \
+            }                                                                                               \
+        }                                                                                                   \
+    }
+
+DEFINE_MIX(tacit_mix_f32, pair_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, double)
+
+/* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
+#define DEFINE_ADD(NAME, T)                                                                                  \
+    LOOP(NAME)(T *out, int64_t out_stride, const double *a, const T *x, int64_t x_stride,         \
+                          const double *b, const T *y, int64_t y_stride, int64_t first, int64_t last,        \
+                          int64_t width) {                                                                   \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            T *restrict o = out + i * out_stride;                                                            \
+            const T *u = x + i * x_stride, *v = y ? y + i * y_stride : y;                                    \
+            const T p = (T)*a, q = (T)*b;                                                                    \
+            if (v)                                                                                           \
+                for (int64_t k = 0; k < width; k++) o[k] = (o[k] + p * u[k]) + q * v[k];                     \
+            else                                                                                             \
+                for (int64_t k = 0; k < width; k++) o[k] += p * u[k];                                        \
+        }                                                                                                    \
+    }
+
+DEFINE_ADD(tacit_add_f32, float)
+DEFINE_ADD(tacit_add_f64, double)
+
+/* bad[i] = whether row i has an infinity or NaN: without the sign, its bits are at least those of infinity. */
+#define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
+    LOOP(NAME)(const BITS *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last,          \
+                          int64_t width) {                                                                   \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            const BITS *row = x + i * stride;                                                                \
+            BITS largest[LANES] = {0};                                                                       \
+            int64_t k = 0;                                                                                   \
+            for (; k + LANES <= width; k += LANES)                                                           \
+                for (int64_t j = 0; j < LANES; j++) {                                                        \
+                    const BITS magnitude = row[k + j] & MAGNITUDE;                                           \
+                    largest[j] = magnitude > largest[j] ? magnitude : largest[j];                            \
+                }                                                                                            \
+            BITS all = 0;                                                                                    \
+            for (; k < width; k++) all = (row[k] & MAGNITUDE) > all ? (row[k] & MAGNITUDE) : all;            \
+            for (int64_t j = 0; j < LANES; j++) all = largest[j] > all ? largest[j] : all;                   \
+            bad[i] = all >= INFINITE;                                                                        \
+        }                                                                                                    \
+    }
+
+DEFINE_NOT_FINITE(tacit_not_finite_f32, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
+DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
+
+/* out[k] += the sum over rows of round(scale x[i][k]), ties to even, limited to +-limit, for columns from <= k < to. Sums
+ * of integers below 2^53 are exact in any order. *largest becomes at least the largest magnitude before the limit. What
+ * is not a number counts as the limit. */
+#define DEFINE_ENCODED_SUM(NAME, T)                                                                          \
+    LOOP(NAME)(const T *x, int64_t stride, int64_t rows, const double *scale, const double *limit, \
+                          double *out, double *largest, int64_t from, int64_t to) {                          \
+        const double s = *scale, most = *limit, shift = 0x1.8p52; /* beyond which doubles are integers */    \
+        double peak[SUMS];                                                                                   \
+        for (int64_t low = from; low < to; low += SUMS) {                                                    \
+            const int64_t n = to - low < SUMS ? to - low : SUMS;                                             \
+            double *restrict sum = out + low;                                                                \
+            for (int64_t k = 0; k < SUMS; k++) peak[k] = 0;                                                  \
+            for (int64_t i = 0; i < rows; i++) {                                                             \
+                const T *restrict row = x + i * stride + low;                                                \
+                for (int64_t k = 0; k < n; k++) {                                                            \
+                    const double v = s * (double)row[k], size = v < 0 ? -v : v;                              \
+                    const double above = v < most ? v : most, within = above > -most ? above : -most;        \
+                    peak[k] = size > peak[k] ? size : peak[k];                                               \
+                    sum[k] += (within + shift) - shift;                                                      \
+                }                                                                                            \
+            }                                                                                                \
+            for (int64_t k = 0; k < n; k++) *largest = peak[k] > *largest ? peak[k] : *largest;              \
+        }                                                                                                    \
+    }
+
+DEFINE_ENCODED_SUM(tacit_encoded_sum_f32, float)
+DEFINE_ENCODED_SUM(tacit_encoded_sum_f64, double)
+
+/* The largest magnitude, as the bits of a number: those of NaN and infinity are larger than all others. */
+#define DEFINE_LARGEST(NAME, BITS)                                                                           \
+    LOOP(NAME)(const BITS *restrict x, int64_t count, BITS *restrict out) {                       \
+        BITS largest = 0;                                                                                    \
+        for (int64_t k = 0; k < count; k++) {                                                                \
+            const BITS magnitude = x[k] << 1 >> 1;                                                           \
+            largest = magnitude > largest ? magnitude : largest;                                             \
+        }                                                                                                    \
+        *out = largest;                                                                                      \
+    }
+
+DEFINE_LARGEST(tacit_largest_f32, uint32_t)
+DEFINE_LARGEST(tacit_largest_f64, uint64_t)

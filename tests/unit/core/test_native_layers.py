@@ -1,0 +1,110 @@
+"""Compiled layers against the same in tensor operations, on every target."""
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch.nn import functional
+
+from tacit.core import native
+from tacit.core.native import layers
+from tacit.core.native.per_sample import Geometry
+
+pytestmark = pytest.mark.skipif(
+    not layers.supports(torch.zeros(1)), reason="there was no compiler that knows vectors"
+)
+TYPES = st.sampled_from([torch.float32, torch.float64])
+TARGETS = st.sampled_from(native.targets() or ("none",))
+SIZES = st.integers(1, 40)
+
+
+def random(*shape, dtype):
+    return torch.randn(*shape, dtype=torch.float64).to(dtype)
+
+
+def is_close(found, exact, terms):
+    """Up to the rounding of sums of so many products of normal numbers."""
+    tolerance = 8 * torch.finfo(found.dtype).eps * terms
+    return bool(((found.double() - exact).abs() <= tolerance * (1 + exact.abs())).all())
+
+
+@pytest.fixture(autouse=True)
+def _reproducible():
+    torch.manual_seed(0)
+
+
+def on(target, function, *arguments):
+    before, native.target = native.target, lambda: target
+    try:
+        function(*arguments)
+    finally:
+        native.target = before
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, TYPES, st.integers(1, 3), SIZES, SIZES, SIZES, st.booleans(), st.booleans())
+def test_dots(target, dtype, k, rows, columns, width, starts, transposed):
+    weights = random(k, rows * (width + 1), dtype=dtype)
+    left, b = weights[:, : rows * width].view(k, rows, width), weights[:, rows * width :]
+    right = random(k, columns, width, dtype=dtype)
+    out = torch.empty(k, columns, rows, dtype=dtype).mT
+    out = out if transposed else out.contiguous()
+    on(target, layers.dots, left, right, b if starts else None, out)
+    exact = left.double() @ right.double().mT + (b.double()[:, :, None] if starts else 0)
+    assert is_close(out, exact, width + 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, TYPES, st.integers(1, 3), SIZES, SIZES, st.integers(1, 80), st.booleans())
+def test_product(target, dtype, k, count, terms, width, transposed):
+    factors = random(k, terms, count, dtype=dtype).mT
+    factors = factors if transposed else factors.contiguous()
+    x = random(k, terms, width, dtype=dtype)
+    wide = torch.zeros(k, count * width + 3, dtype=dtype)
+    out = wide[:, : count * width].view(k, count, width)
+    on(target, layers.product, factors, x, out)
+    assert is_close(out, factors.double() @ x.double(), terms)
+    assert not wide[:, count * width :].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    *(TARGETS, TYPES, st.data(), st.integers(1, 3), st.integers(1, 3)),
+    *(st.integers(1, 9), st.integers(1, 70)),
+)
+def test_convolutions(target, dtype, data, k, channels, filters, batch):
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    size, stride, dilation = data.draw(pair), data.draw(pair), data.draw(pair)
+    extent = [(n - 1) * d + 1 for n, d in zip(size, dilation, strict=True)]
+    image = [e + data.draw(st.integers(0, 4)) for e in extent]
+    output = [(n - e) // s + 1 for n, e, s in zip(image, extent, stride, strict=True)]
+    geometry = Geometry((channels, *image), size, stride, dilation, tuple(output), filters, False)
+    x = random(k, channels, *image, batch, dtype=dtype)
+    w = random(k, filters * geometry.taps + 1, dtype=dtype)[:, :-1].view(k, filters, -1)
+    y = torch.empty(k, filters, *output, batch, dtype=dtype)
+    dy = random(*y.shape, dtype=dtype)
+    w_gradient, x_gradient = torch.empty_like(w, dtype=dtype).contiguous(), torch.empty_like(x)
+    on(target, layers.convolve, x, w, geometry, y)
+    on(target, layers.weight_gradients, x, dy, geometry, w_gradient)
+    on(target, layers.image_gradients, dy, w, geometry, x_gradient)
+    for i in range(k):
+        images = x[i].double().permute(3, 0, 1, 2).requires_grad_()
+        kernels = w[i].double().view(filters, channels, *size).requires_grad_()
+        exact = functional.conv2d(images, kernels, stride=stride, dilation=dilation)
+        exact.backward(dy[i].double().permute(3, 0, 1, 2))
+        taps, positions = geometry.taps, output[0] * output[1]
+        assert is_close(y[i], exact.detach().permute(1, 2, 3, 0), taps)
+        assert is_close(w_gradient[i], kernels.grad.view(filters, -1), positions * batch)
+        assert is_close(x_gradient[i], images.grad.permute(1, 2, 3, 0), taps * filters)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    one, two = torch.zeros(1, 2, 3), torch.zeros(1, 4, 5)
+    with pytest.raises(ValueError, match="products of"):
+        layers.dots(one, two, None, torch.zeros(1, 2, 4))
+    with pytest.raises(ValueError, match="the product of"):
+        layers.product(one, two, torch.zeros(1, 2, 5))
+    geometry = Geometry((1, 3, 3), (2, 2), (1, 1), (1, 1), (2, 2), 2, False)
+    with pytest.raises(ValueError, match="images"):
+        layers.convolve(
+            torch.zeros(1, 1, 3, 4, 2), torch.zeros(1, 2, 4), geometry, torch.zeros(1, 2, 2, 2, 2)
+        )
