@@ -84,7 +84,7 @@ def test_transformer_takes_tokens_vectors_and_images(shape, options):
     x = torch.randint(11, (4, *shape)) if tokens else torch.randn(4, *shape)
     assert module(x).shape == (4, 5)
     flat = FlatModule(module)
-    check_pure(flat.module, x)
+
     assert torch.isfinite(flat.random_weights(0)).all()
 
 

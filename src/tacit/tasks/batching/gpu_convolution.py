@@ -123,7 +123,7 @@ def _filter_gradient_kernel(
     x, dy, out, H, W, OH, OW, M, length, x_client, C: tl.constexpr, F: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
     TOP: tl.constexpr, LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    DEPTH: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(2).to(tl.int64)
     row_tiles: tl.constexpr = (C + ROWS - 1) // ROWS
@@ -146,7 +146,17 @@ def _filter_gradient_kernel(
         gradient = tl.load(
             dy + m[:, None] * F + f[None, :], (m < M)[:, None] & (f < F)[None, :], 0.0
         )
-        total = tl.dot(tl.trans(windows), gradient, total, input_precision=PRECISION)
+        if SPLIT:
+            # Leading and remaining digits in bfloat16: more digits than TF32, which is slow here.
+            high = windows.to(tl.bfloat16)
+            low_part = (windows - high.to(tl.float32)).to(tl.bfloat16)
+            top = gradient.to(tl.bfloat16)
+            rest = (gradient - top.to(tl.float32)).to(tl.bfloat16)
+            total = tl.dot(tl.trans(low_part), top, total)
+            total = tl.dot(tl.trans(high), rest, total)
+            total = tl.dot(tl.trans(high), top, total)
+        else:
+            total = tl.dot(tl.trans(windows), gradient, total, input_precision=PRECISION)
     part = client * tl.num_programs(1) + tl.program_id(1)
     out += (part * (KH * KW) + tap) * C * F
     tl.store(out + c[:, None] * F + f[None, :], total, (c < C)[:, None] & (f < F)[None, :])
@@ -258,7 +268,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
     parts = torch.empty(k, splits, taps, channels, filters, device=x.device)
     _filter_gradient_kernel[(blocks, splits, k)](
         x, dy, parts, height, width, rows, columns, m, length, x.stride(0), channels, filters,
-        *shape.size, *shape.stride, *shape.padding, **tile,
+        *shape.size, *shape.stride, *shape.padding, SPLIT=_splits_digits(x), **tile,
     )  # fmt: skip
     out = torch.empty(k, filters, channels, *shape.size, device=x.device)
     grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
@@ -284,6 +294,11 @@ def _depth_contiguous(x: Tensor) -> bool:
     return x.dtype == torch.float32
 
 
+def _splits_digits(x: Tensor) -> bool:
+    """Whether factors are split: where TF32 is allowed, but slow, as both are transposed."""
+    return x.dtype == torch.float32 and product_precision() == "tf32"
+
+
 def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[str, Any]:
     """The part of a product that one program computes, and how: found by trial on an H200.
 
@@ -294,10 +309,9 @@ def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[
     tile: dict[str, Any] = {"ROWS": 128, "COLUMNS": 128 if columns > 64 else 64, "DEPTH": 32}
     if x.dtype == torch.bfloat16:
         tile["DEPTH"] = 64
-    elif transposed and precision == "tf32x3":
-        precision = "ieee"
-        if tile["COLUMNS"] == 64:
-            tile |= {"ROWS": 64}
+    elif transposed:
+        precision = "ieee" if precision == "tf32x3" else precision
+        tile["ROWS"] = tile["COLUMNS"]
     for name, size in (("ROWS", rows), ("COLUMNS", columns)):
         tile[name] = max(16, min(tile[name], int(triton.next_power_of_2(size))))
     warps = 8 if tile["ROWS"] * tile["COLUMNS"] >= 128 * 128 else 4
