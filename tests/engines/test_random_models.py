@@ -120,6 +120,8 @@ def test_a_sample_of_several_clients_has_a_key_at_each():
         alone = arrays_of(shared, client, 0)
         assert all(map(torch.equal, alone, (one[client : client + 1] for one in load())))
     assert len(torch.unique(inputs.flatten(0, 1), dim=0)) > 6
+    ((_, load_two),) = shared.loader(torch.tensor([4, 1]), 3, "cpu").chunks(0, one_chunk)
+    assert torch.equal(load_two()[-1], keys[[4, 1]])
     assert labels.shape == (N, 3)
 
 
@@ -238,6 +240,15 @@ def test_all_backends_clip_the_same_gradients():
         found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))
     for other in found[1:]:
         torch.testing.assert_close(found[0], other, rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_of_nothing_is_layered_and_needs_no_keys():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.Linear(4, 2))
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    assert not task.draws.needed
+    theta = advanced(tacit.DSGT(lr=0.1), task, 2, "layered").state.theta
+    torch.testing.assert_close(theta, advanced(tacit.DSGT(lr=0.1), task, 2).state.theta)
 
 
 def test_dropout_for_selu_is_not_layered():
