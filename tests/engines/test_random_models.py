@@ -16,6 +16,7 @@ import tacit
 from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing.attacks.data_spec import reuses_batches
+from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.clipped import ClippedSums
@@ -186,12 +187,31 @@ def test_tasks_without_draws_have_their_arrays_only():
     assert task.loader(torch.arange(2), 0, "cpu").draws == NO_DRAWS
 
 
-def test_an_audit_says_that_it_cannot_invert_dropout():
+def test_an_audit_attacks_the_models_of_dropout_but_not_its_gradients():
     """The proved part of the audit is as for any model: the gradients are what leaks."""
-    run = tacit.simulate(tacit.DSGT(lr=0.1), random_task(N), GRAPH, steps=2, transcript=True)
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(N + 2, 40, 1, 6, 6, generator=draw).double(), torch.arange(40) % 2
+    parts = [(own, y) for own in x[:N]]
+    task = tacit.Task.from_module(network(), parts, batch_size=8, test=(x[N], y))
+    keep = tacit.Keep(insides=(1,), theta0=True)
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
     found = tacit.audit(run, "curious(1)", heat_map=False)
     assert any("dropout" in note for note in found.notes)
+    (result,) = found.results
+    assert result.reconstructions == []
+    assert {"loss", "gradient norm", "likelihood ratio"} <= {
+        one.score for one in result.memberships
+    }
+    assert result.leakage[0].of("gradient").indices("exact")
     assert not reuses_batches(random_task(N, None))
+
+
+def test_canaries_among_the_samples_of_a_model_with_dropout():
+    x, y = torch.randn(40, 1, 6, 6).double(), torch.arange(40) % 2
+    task = tacit.Task.from_module(network(), [(x, y)] * N, batch_size=8, test=(x, y))
+    setting = Setting(tacit.DSGT(lr=0.1), task, GRAPH)
+    found = sample_canaries(setting, "curious(1)", count=20, iterations=2)
+    assert found.lower.coins == 20
 
 
 def test_layered_gradients_of_augmented_images():
