@@ -16,6 +16,7 @@ import tacit
 from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing.attacks.data_spec import reuses_batches
+from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.clipped import ClippedSums
@@ -60,8 +61,9 @@ def test_batched_is_looped_and_dropout_has_an_effect(name, batch_size, monkeypat
     algorithm, task = case(name, batch_size)
     batched = advanced(algorithm, task, 5).state
     assert_same(batched, advanced(algorithm, task, 5, "looped").state)
+    assert_same(batched, advanced(algorithm, task, 5, "layered").state)
     assert torch.equal(batched.theta, advanced(algorithm, task, 5).state.theta)
-    monkeypatch.setattr(MaskKeys, "keep", lambda self, shape, p, by_channel: torch.ones(shape))
+    monkeypatch.setattr(MaskKeys, "keep", lambda self, shape, *options: torch.ones(shape))
     everything = advanced(algorithm, task, 5).state
     assert not torch.allclose(everything.theta, batched.theta, atol=1e-3)
 
@@ -119,10 +121,12 @@ def test_a_sample_of_several_clients_has_a_key_at_each():
         alone = arrays_of(shared, client, 0)
         assert all(map(torch.equal, alone, (one[client : client + 1] for one in load())))
     assert len(torch.unique(inputs.flatten(0, 1), dim=0)) > 6
+    ((_, load_two),) = shared.loader(torch.tensor([4, 1]), 3, "cpu").chunks(0, one_chunk)
+    assert torch.equal(load_two()[-1], keys[[4, 1]])
     assert labels.shape == (N, 3)
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["layered", "batched", "looped"])
 def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(strategy):
     """What the guarantee of private-sgd rests on: with and without a sample, same draws of all."""
     task, bound = random_task(1), 0.05
@@ -183,12 +187,31 @@ def test_tasks_without_draws_have_their_arrays_only():
     assert task.loader(torch.arange(2), 0, "cpu").draws == NO_DRAWS
 
 
-def test_an_audit_says_that_it_cannot_invert_dropout():
+def test_an_audit_attacks_the_models_of_dropout_but_not_its_gradients():
     """The proved part of the audit is as for any model: the gradients are what leaks."""
-    run = tacit.simulate(tacit.DSGT(lr=0.1), random_task(N), GRAPH, steps=2, transcript=True)
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(N + 2, 40, 1, 6, 6, generator=draw).double(), torch.arange(40) % 2
+    parts = [(own, y) for own in x[:N]]
+    task = tacit.Task.from_module(network(), parts, batch_size=8, test=(x[N], y))
+    keep = tacit.Keep(insides=(1,), theta0=True)
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
     found = tacit.audit(run, "curious(1)", heat_map=False)
     assert any("dropout" in note for note in found.notes)
+    (result,) = found.results
+    assert result.reconstructions == []
+    assert {"loss", "gradient norm", "likelihood ratio"} <= {
+        one.score for one in result.memberships
+    }
+    assert result.leakage[0].of("gradient").indices("exact")
     assert not reuses_batches(random_task(N, None))
+
+
+def test_canaries_among_the_samples_of_a_model_with_dropout():
+    x, y = torch.randn(40, 1, 6, 6).double(), torch.arange(40) % 2
+    task = tacit.Task.from_module(network(), [(x, y)] * N, batch_size=8, test=(x, y))
+    setting = Setting(tacit.DSGT(lr=0.1), task, GRAPH)
+    found = sample_canaries(setting, "curious(1)", count=20, iterations=2)
+    assert found.lower.coins == 20
 
 
 def test_layered_gradients_of_augmented_images():
@@ -223,3 +246,34 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
     found = tacit.audit(run, "curious(1)", heat_map=False, iterations=2)
     (score,) = [r.score for r in found.results[0].reconstructions if r.kind == "gradient"][:1]
     assert float(score.attack.mse.mean()) < 1e-9
+
+
+def test_all_backends_clip_the_same_gradients():
+    task = random_task(1)
+    found = []
+    for strategy in ("layered", "batched", "looped"):
+        loader = task.loader(torch.tensor([0]), 3, "cpu")
+        hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
+        sums = ClippedSums(SampleBackend.of(task, strategy), loader, hosted.pool)
+        hosted.__dict__["_clipped_sums"] = sums
+        drawn = PoissonSample(torch.arange(9), torch.tensor([9]), torch.tensor([9]), 1.0, 2)
+        found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_of_nothing_is_layered_and_needs_no_keys():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.Linear(4, 2))
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    assert not task.draws.needed
+    theta = advanced(tacit.DSGT(lr=0.1), task, 2, "layered").state.theta
+    torch.testing.assert_close(theta, advanced(tacit.DSGT(lr=0.1), task, 2).state.theta)
+
+
+def test_dropout_for_selu_is_not_layered():
+    module = nn.Sequential(nn.Linear(3, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2))
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    with pytest.raises(tacit.Misuse, match="SELU"):
+        advanced(tacit.DSGT(lr=0.1), task, 1, "layered")

@@ -53,12 +53,11 @@ class MaskKeys:
             self.keys, self.drawn = before
 
     @contextmanager
-    def recorded(self, keys: Tensor) -> Iterator[list[torch.Size]]:
-        """A pass that notes the shapes of what is masked."""
+    def recorded(self) -> Iterator[list[torch.Size]]:
+        """A context in which the shapes of what is masked are noted."""
         self._shapes = []
         try:
-            with self.used(keys):
-                yield self._shapes
+            yield self._shapes
         finally:
             self._shapes = None
 
@@ -69,6 +68,11 @@ class MaskKeys:
             Misuse: If a draw has no such dimension.
         """
         self.batch_dims = {}
+        if len(two) != len(three):
+            raise Misuse(
+                f"The model draws {len(two)} masks for two samples and {len(three)} for three.",
+                "Apply dropout as often for every number of samples, or set p = 0.",
+            )
         for number, (one, other) in enumerate(zip(two, three, strict=True)):
             sizes = list(zip(one, other, strict=False))
             grows = [dim for dim, (a, b) in enumerate(sizes) if a and 3 * a == 2 * b]

@@ -16,8 +16,9 @@ from tacit.tasks.criteria import (
     check_targets,
     fitting_criterion,
 )
-from tacit.tasks.flat import FlatModule, thread_safe
+from tacit.tasks.flat import FlatModule
 from tacit.tasks.parts import Part
+from tacit.tasks.pure import thread_safe
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import tacit
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
-from tacit.tasks.flat import thread_safe
+from tacit.tasks.pure import thread_safe
 
 RING = tacit.Topology.ring(8).mixing("metropolis")
 

@@ -10,6 +10,7 @@ from tacit import Misuse, models
 from tacit.core.sample_keys import fold, sample_keys
 from tacit.models.dropout import KeyedDropout, MaskKeys
 from tacit.tasks.flat import FlatModule
+from tacit.tasks.task import Task
 
 KEYS = sample_keys(0, 0, 200)
 
@@ -110,6 +111,15 @@ def test_the_output_of_a_transformer_for_a_sample_does_not_depend_on_the_batch(b
         torch.testing.assert_close(alone[0], together[k])
     assert not torch.allclose(together, flat(theta, x))
     assert not torch.allclose(together, flat(theta, x, keys=fold(keys, 1)))
+
+
+def test_a_task_knows_the_dimension_of_the_samples():
+    x, y = torch.randint(10, (6, 10)), torch.arange(6) % 3
+    task = Task.from_module(Encoder(batch_first=False), [(x, y)], batch_size=2)
+    theta, keys = task.initial(0, [0])[0], KEYS[:2]
+    together = task.loss(theta, x[:2], y[:2], keys)
+    alone = [task.loss(theta, x[k : k + 1], y[k : k + 1], keys[k : k + 1]) for k in range(2)]
+    torch.testing.assert_close(together, torch.stack(alone).mean())
 
 
 def test_without_keys_it_is_the_module_in_evaluation():

@@ -7,7 +7,7 @@ from support.plugins import register_plugin
 from tacit import models
 from tacit.core.errors import Misuse
 from tacit.models import building
-from tacit.tasks.flat import FlatModule, check_pure
+from tacit.tasks.flat import FlatModule
 
 
 def parameters(module):
@@ -24,7 +24,7 @@ def test_outputs_have_one_column_per_class(name, shape):
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_all_models_are_pure_and_can_be_initialised(name):
     flat = FlatModule(models.build(name, (1, 16, 16), 3))
-    check_pure(flat.module, torch.randn(2, 1, 16, 16))
+    flat.check(torch.randn(2, 1, 16, 16))
     assert torch.isfinite(flat.random_weights(0)).all()
 
 

@@ -31,9 +31,10 @@ from tacit.engines.capture.graphs import WARM_UP, Work, captured
 from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
-from tacit.tasks.flat import Loss, ModuleLoss, check_deterministic
+from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
+from tacit.tasks.pure import check_deterministic
 from tacit.tasks.task import Task
 
 # Clients in the trial.

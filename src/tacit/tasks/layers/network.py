@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from tacit.models.dropout import KeyedDropout
+from tacit.models.dropout import REPLACED, KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
+from tacit.tasks.layers.dropout import Dropout
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.sample_gradients import OuterProducts
 from tacit.tasks.stream import Stream
@@ -34,17 +35,17 @@ class Chain:
     layers: tuple[Layer, ...]
 
     @classmethod
-    def from_module(cls, flat: FlatModule, inputs: Tensor) -> Chain | str:
+    def from_module(cls, flat: FlatModule, inputs: Tensor, dropout: bool = False) -> Chain | str:
         """The module for inputs [samples, ...] as a chain of layers, or why it is not one.
 
-        Without dropout, as in evaluation.
+        With its dropout only if asked for: there is none in evaluation.
         """
         if flat.layout != ONE_INPUT:
             return "it has several or named inputs"
         if inputs.dtype != flat.dtype:
             return f"inputs are {inputs.dtype}, the model {flat.dtype}"
         try:
-            layers = _layers(flat.module, inputs.ndim - 1)
+            layers = _layers(flat.module, inputs.ndim - 1, dropout)
         except UnsupportedModule as reason:
             return str(reason)
         if sum(layer.width for layer in layers) != flat.width:
@@ -68,8 +69,10 @@ class Chain:
         *features, batch = shape
         x = torch.zeros(1, *features, 1)
         total = x.numel()
+        key = torch.zeros(1, 1, dtype=torch.int64)
         for layer in self.layers:
-            x, saved = layer.forward(torch.zeros(1, layer.width), x)
+            weights = key if isinstance(layer, Dropout) else torch.zeros(1, layer.width)
+            x, saved = layer.forward(weights, x)
             total += 2 * (x.numel() + _numel(saved))
         return batch * total, x.shape[1]
 
@@ -77,6 +80,14 @@ class Chain:
     def first(self) -> int:
         """The first layer with weights; the gradient of its input is not needed."""
         return next(number for number, width in enumerate(self.widths) if width)
+
+    def split(self, theta: Tensor, keys: Tensor | None = None) -> list[Tensor]:
+        """The weights of each layer, [k, width]; for dropout the keys [k, B]."""
+        pieces = torch.split(theta, self.widths, 1)
+        if keys is None:
+            return list(pieces)
+        pairs = zip(self.layers, pieces, strict=True)
+        return [keys if isinstance(layer, Dropout) else own for layer, own in pairs]
 
     def forward(self, weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, list[Any]]:
         """The output for inputs [k, ..., B], and what each layer's backward pass needs."""
@@ -102,12 +113,14 @@ class LayeredLoss:
     criterion: Callable[..., Tensor]
     labelled: bool  # whether the criterion is cross-entropy with a class for every sample
     workspace: int  # numbers that one client takes in a pass
+    keyed: bool = False  # whether the last array has the keys of the samples, for dropout
 
     def write_gradients(self, theta: Tensor, arrays: Part, out: Tensor) -> None:
         """Write the gradients of k clients at theta [k, P] on arrays [k, B, ...] to out [k, P]."""
         inputs, *targets = arrays
-        layers, widths = self.chain.layers, self.chain.widths
-        weights, gradients = torch.split(theta, widths, 1), torch.split(out, widths, 1)
+        keys = targets.pop() if self.keyed else None
+        layers, gradients = self.chain.layers, torch.split(out, self.chain.widths, 1)
+        weights = self.chain.split(theta, keys)
         output, saved = self.chain.forward(weights, inputs.movedim(1, -1).contiguous())
         dy: Tensor | None = self._output_gradient(output, targets)
         first = self.chain.first
@@ -120,7 +133,8 @@ class LayeredLoss:
     def sample_gradients(self, theta: Tensor, arrays: Part) -> list[OuterProducts]:
         """The gradient of each sample of arrays [B, ...] at one model theta [P]."""
         inputs, *targets = arrays
-        layers, weights = self.chain.layers, torch.split(theta[None], self.chain.widths, 1)
+        keys = targets.pop()[None] if self.keyed else None
+        layers, weights = self.chain.layers, self.chain.split(theta[None], keys)
         output, saved = self.chain.forward(weights, inputs.movedim(0, -1).contiguous()[None])
         dy: Tensor | None = self._sample_output_gradients(output, targets)
         first = self.chain.first
@@ -161,19 +175,17 @@ def layered_loss(
     """The loss of a task as a chain of layers, or why it is not one."""
     if not isinstance(loss, ModuleLoss) or not isinstance(parts, Parts | Sequence):
         return "the loss is not that of a module on given data"
-    if loss.keyed:
-        return "the model has dropout"
     held = [parts.arrays] if isinstance(parts, Parts) else parts
     arrays = max(held, key=lambda part: len(part[0]))
     batch = len(arrays[0]) if batch_size is None else batch_size
-    chain = Chain.from_module(loss.flat, arrays[0])
+    chain = Chain.from_module(loss.flat, arrays[0], dropout=loss.keyed)
     if isinstance(chain, str):
         return chain
     workspace, classes = chain.sizes((*arrays[0].shape[1:], batch))
     labelled = loss.criterion is functional.cross_entropy and all(
         len(part) == 2 and _are_classes(part[1], classes) for part in held
     )
-    return LayeredLoss(chain, loss.criterion, labelled, workspace)
+    return LayeredLoss(chain, loss.criterion, labelled, workspace, loss.keyed)
 
 
 def _are_classes(labels: Tensor, classes: int) -> bool:
@@ -201,17 +213,25 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
         # Not module.children(), which skips repeated modules.
         for part in module:
             yield from _leaves(part)
-    elif not _computes(module, nn.Identity) and not isinstance(module, KeyedDropout):
+    elif not _computes(module, nn.Identity) and not _drops_nothing(module):
         yield module
 
 
-def _layers(module: nn.Module, dimensions: int) -> list[Layer]:
+def _drops_nothing(module: nn.Module) -> bool:
+    return any(_computes(module, kind) and module.p == 0 for kind in REPLACED)
+
+
+def _layers(module: nn.Module, dimensions: int, dropout: bool) -> list[Layer]:
     """The layers of a module for inputs with this many dimensions besides the batch.
 
     ReLU and pooling, in any order, move into the convolution before them.
     """
     layers: list[Layer] = []
     for leaf in _leaves(module):
+        if isinstance(leaf, KeyedDropout):
+            if dropout:
+                layers.append(_dropout(leaf, layers))
+            continue
         layer = _layer(leaf, dimensions)
         last = layers[-1] if layers else None
         dimensions = 1 if isinstance(layer, Flatten) else dimensions
@@ -240,6 +260,13 @@ def _layer(module: nn.Module, dimensions: int) -> Layer:
     # The text of a module with children has a line for each of them.
     name = type(module).__name__ if any(module.children()) else module
     raise UnsupportedModule(f"{name} is not one of the supported layers")
+
+
+def _dropout(module: KeyedDropout, before: Sequence[Layer]) -> Dropout:
+    if module.alpha:
+        raise UnsupportedModule(f"{module} is for SELU")
+    number = sum(isinstance(layer, Dropout) for layer in before)
+    return Dropout(module.p, number, module.by_channel)
 
 
 def _convolution(module: nn.Conv2d) -> Convolution:

@@ -1,0 +1,81 @@
+"""Dropout by functions such as `torch.nn.functional.dropout`, drawn from keys instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from tacit.models.dropout import KeyedDropout, MaskKeys
+
+# What each function drops: whether channels, and whether it is for SELU.
+DROPOUTS: dict[Callable[..., Any], tuple[bool, bool]] = {
+    functional.dropout: (False, False),
+    functional.dropout1d: (True, False),
+    functional.dropout2d: (True, False),
+    functional.dropout3d: (True, False),
+    functional.alpha_dropout: (False, True),
+    functional.feature_alpha_dropout: (True, True),
+}
+
+
+class KeyedFunctions(TorchFunctionMode):
+    """A context in which dropout by functions is that of `KeyedDropout` with these keys."""
+
+    def __init__(self, keys: MaskKeys) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func in DROPOUTS:
+            return self._dropout(func, *args, **options)
+        if func is functional.scaled_dot_product_attention:
+            return self._attention(*args, **options)
+        return func(*args, **options)
+
+    def _dropout(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        bound = inspect.signature(func).bind(*args, **options)
+        bound.apply_defaults()
+        x, p, training = (bound.arguments[name] for name in ("input", "p", "training"))
+        return KeyedDropout(p, self.keys, *DROPOUTS[func])(x) if training and p > 0 else x
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        if dropout_p == 0 or self.keys.keys is None or options.get("enable_gqa"):
+            # Grouped queries have no keyed dropout: what it draws is found, and refused.
+            dropped = dropout_p if options.get("enable_gqa") else 0.0
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropped, is_causal, **options
+            )
+        scale = options.get("scale")
+        scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        elif attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        weights = scores.softmax(-1)
+        output: Tensor = weights * self.keys.factors(weights, dropout_p) @ value
+        return output
