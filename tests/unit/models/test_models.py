@@ -84,7 +84,7 @@ def test_transformer_takes_tokens_vectors_and_images(shape, options):
     x = torch.randint(11, (4, *shape)) if tokens else torch.randn(4, *shape)
     assert module(x).shape == (4, 5)
     flat = FlatModule(module)
-    check_pure(flat.module, x)
+    flat.check(x)
     assert torch.isfinite(flat.random_weights(0)).all()
 
 
@@ -103,6 +103,15 @@ def test_transformer_is_an_encoder_with_norms_first():
     theirs.load_state_dict(own | rest)
     x = torch.randn(3, 7, 256)
     torch.testing.assert_close(block(x), theirs(x))
+
+
+def test_transformer_with_dropout():
+    small = {"dim": 8, "heads": 2, "feedforward": 8, "layers": 1}
+    module = models.build("transformer", (6, 3), 2, **small, dropout=0.5)
+    x = torch.randn(2, 6, 3)
+    assert not torch.equal(module(x), module(x))
+    assert torch.equal(module.eval()(x), module(x))
+    assert FlatModule(module).keyed
 
 
 def test_transformer_knows_places():
