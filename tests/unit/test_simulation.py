@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.engines.gradients import objective as gradients
+from tacit.engines.gradients import strategies
 from tacit.graph import Graph
 from tacit.simulation import Setting, Simulation
 
@@ -223,7 +223,7 @@ def begun(workspace=None, threads=None, steps=0):
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         if workspace is not None:
-            patch.setitem(gradients.WORKSPACE, "cpu", workspace)
+            patch.setitem(strategies.WORKSPACE, "cpu", workspace)
         if threads is not None:
             torch.set_num_threads(threads)
         try:

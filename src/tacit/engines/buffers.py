@@ -32,6 +32,10 @@ class Buffers:
                 return self._free.pop(place)
         return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
+    def clear(self) -> None:
+        """Free all tensors that wait to be used again."""
+        self._free = []
+
     def give(self, tensor: Tensor) -> None:
         """Offer a tensor that nothing refers to any more."""
         if tensor.is_contiguous() and all(tensor is not one for one in self._free):

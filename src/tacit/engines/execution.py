@@ -110,9 +110,14 @@ class Execution:
         """Capture a step, or remember why this algorithm's steps cannot be captured."""
         try:
             with reproducible(self.device):
-                state = copied_state(self._state)
-                self._captured = CapturedStep(self.algorithm, self.here, state, self._watchdog)
-            self._state = state
+                # Replays overwrite the state, which others may refer to.
+                self._state = copied_state(self._state)
+                # Captured work has memory of its own, and cannot use what is kept here.
+                self.here.workspace.buffers.clear()
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                parts = (self.algorithm, self.here, self._state, self._watchdog)
+                self._captured = CapturedStep(*parts)
         except Exception as problem:  # It reads from the GPU, or uses the iteration.
             self._warm_up = -1
             self.why_not_captured = first_line(problem)

@@ -15,6 +15,8 @@ from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.pure import PureModule
 
 Loss = Callable[..., Tensor]
+# One vector [P], or its parts in their own shapes.
+Parameters = Tensor | tuple[Tensor, ...]
 
 
 class FlatModule:
@@ -55,15 +57,20 @@ class FlatModule:
         """The module, with keyed dropout."""
         return self._pure.module
 
-    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+    def unflatten(self, theta: Parameters) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
-        pieces = torch.split(theta, self.sizes)
+        pieces = torch.split(theta, self.sizes) if isinstance(theta, Tensor) else theta
         return {
             n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)
         }
 
-    def __call__(self, theta: Tensor, *inputs: Tensor, keys: Tensor | None = None) -> Tensor:
-        """The module's output with parameters `theta` [P].
+    def unflatten_rows(self, rows: Tensor) -> list[Tensor]:
+        """Parameters [k, ...] as views of rows [k, P]."""
+        pieces = torch.split(rows, self.sizes, dim=1)
+        return [piece.unflatten(1, s) for piece, s in zip(pieces, self.shapes, strict=True)]  # type: ignore[no-untyped-call]
+
+    def __call__(self, theta: Parameters, *inputs: Tensor, keys: Tensor | None = None) -> Tensor:
+        """The module's output with parameters `theta`: [P], or each of them by itself.
 
         Without the keys [B] of the samples there is no dropout.
         """
@@ -134,7 +141,7 @@ class ModuleLoss:
     criterion: Callable[..., Tensor]
     keyed: bool = False
 
-    def __call__(self, theta: Tensor, *arrays: Tensor) -> Tensor:
+    def __call__(self, theta: Parameters, *arrays: Tensor) -> Tensor:
         keys = None
         if self.keyed:
             *arrays, keys = arrays  # type: ignore[assignment]

@@ -46,7 +46,10 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
     torch.testing.assert_close(out[:, : plain.width].view_as(w), dy @ seen.mT, rtol=1e-4, atol=1e-4)
     assert bool(out[:, plain.width :].isnan().all())
     unfolded = w.mT @ dy
-    torch.testing.assert_close(windows.fold(unfolded, x.shape), plain._fold(unfolded, x.shape))
+    folded = plain._fold(unfolded, x.shape)
+    torch.testing.assert_close(windows.fold(unfolded, x.shape), folded)
+    by_input = windows.input_gradient(w, dy, x.shape)
+    torch.testing.assert_close(by_input, folded, rtol=1e-4, atol=1e-4)
 
     images = y.flatten(0, 1).permute(0, 3, 1, 2).contiguous().requires_grad_()
     for window, step in (((2, 2), (2, 2)), ((2, 2), (1, 1)), ((3, 2), (2, 1)), ((1, 2), (2, 3))):

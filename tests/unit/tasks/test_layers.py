@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
+from support.gradient_ways import looped
 from tacit import models
 from tacit.engines.gradients.choice import choose_backend
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import Task
-from tacit.tasks.batching import looped_gradients as looped
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.layers.basic import MaxPool
 

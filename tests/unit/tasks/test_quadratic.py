@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from support.gradient_ways import looped
 from tacit.core.errors import Misuse
 from tacit.tasks import least_squares, quadratic
-from tacit.tasks.batching import looped_gradients as looped
 
 
 def draw(*shape, seed=0, dtype=torch.float64):

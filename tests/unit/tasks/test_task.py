@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
+from support.gradient_ways import looped
 from tacit.core.errors import Misuse
 from tacit.tasks import Task
-from tacit.tasks.batching import looped_gradients as looped
 from tacit.tasks.evaluation import LocalLoss, TestSet
 from tacit.tasks.parts import Parts
 

@@ -13,7 +13,7 @@ from tacit.core.devices import Precision, autocast, float32_products
 from tacit.core.errors import Misuse
 from tacit.core.workers import without_onednn
 from tacit.engines.gradients.strategies import Strategy, pass_numbers
-from tacit.tasks.batching import batched_gradients, looped_gradients, saved_numbers
+from tacit.tasks.batching import saved_numbers, write_batched, write_looped
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
@@ -21,9 +21,9 @@ from tacit.tasks.task import Task
 
 # Takes models [k, P], arrays [k, ...] and the output [k, P].
 Writer = Callable[[Tensor, Part, Tensor], None]
-PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {
-    "batched": batched_gradients,
-    "looped": looped_gradients,
+PASSES: dict[str, Callable[[Loss, Tensor, Part, Tensor], None]] = {
+    "batched": write_batched,
+    "looped": write_looped,
 }
 
 
@@ -66,8 +66,9 @@ class GradientBackend:
         def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
             # Threads have settings of their own for autocast.
             with autocast(precision, theta.device):
-                gradients = compute(task.loss, theta, arrays)
-            out.copy_(gradients)
+                compute(task.loss, theta, arrays, place := _writable(out))
+            if place is not out:
+                out.copy_(place)
 
         return cls(strategy, write, 4 * task.parameters + 16 * task.source.batch_numel, precision)
 
@@ -97,3 +98,11 @@ class GradientBackend:
         if torch.device(device).type == "cuda":
             return float32_products(tf32=self.precision == "tf32")
         return without_onednn(device) if self.strategy == "layered" else nullcontext()
+
+
+def _writable(out: Tensor) -> Tensor:
+    """The output, or a tensor like it if passes, which record, could not write into it."""
+    if not out.is_inference():
+        return out
+    with torch.inference_mode(False):
+        return torch.empty_like(out)

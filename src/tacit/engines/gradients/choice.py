@@ -125,7 +125,7 @@ def _usable_backends(
                 backend.write(theta, arrays, torch.empty_like(theta))
         except Exception as problem:  # torch.func, Triton and users' criteria raise many kinds
             text = f"this loss cannot be batched ({first_line(problem)})"
-            if text not in problems:
+            if not any("cannot be batched" in known for known in problems):
                 problems.append(text)
         else:
             backends[strategy] = backend

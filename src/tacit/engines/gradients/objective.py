@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +26,10 @@ from tacit.engines.gradients.strategies import Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
 from tacit.tasks.poisson import DrawWords, PoissonSample
 from tacit.tasks.task import Task
+
+# Passes of one size before one is captured: meanwhile a whole iteration may have been captured,
+# and both together would take twice the memory.
+BEFORE_CAPTURE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +55,9 @@ class HostedObjective:
     device: torch.device | str
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
     precision: Precision = "float32"
-    # Captured passes by number of clients.
+    # Captured passes by number of clients, and how often others were computed before.
     _captured: dict[int, Pass] = field(default_factory=dict)
+    _computed: Counter[int] = field(default_factory=Counter)
 
     @cached_property
     def _backend(self) -> GradientBackend:
@@ -195,6 +201,10 @@ class HostedObjective:
         """Write the gradients on these batches [n, …] of the loader, by captured passes."""
         for rows in self._split(len(batches)):
             size, some = rows.stop - rows.start, batches[rows]
+            if self._computed[size] < BEFORE_CAPTURE:
+                self._computed[size] += 1
+                self._write_batches(theta[rows], some, out[rows])
+                continue
             if size not in self._captured:
                 self._captured[size] = captured_pass(self._write_batches, theta[rows], some)
             self._captured[size](theta[rows], some, out[rows])

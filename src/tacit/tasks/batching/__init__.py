@@ -1,5 +1,5 @@
 """Gradients of any module for many clients at once."""
 
-from tacit.tasks.batching.gradients import batched_gradients, looped_gradients, saved_numbers
+from tacit.tasks.batching.gradients import saved_numbers, write_batched, write_looped
 
-__all__ = ["batched_gradients", "looped_gradients", "saved_numbers"]
+__all__ = ["saved_numbers", "write_batched", "write_looped"]

@@ -11,13 +11,14 @@ Sums are added in a fixed order, so that the same numbers give the same bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.devices import tf32_allowed
+from tacit.tasks.layers.precision import product_precision
 
 # Programs that keep a GPU busy; sums over positions are split until there are as many.
 PROGRAMS = 528
@@ -220,7 +221,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tenso
     _forward_kernel[grid](
         x, _arranged(w, x.dtype, last), b, y, height, width, rows, columns, m, x.stride(0),
         b.stride(0), channels, filters, *shape.size, *shape.stride, *shape.padding,
-        BIAS=bias is not None, CHANNELS_LAST=last, PRECISION=_precision(x), **tile,
+        BIAS=bias is not None, CHANNELS_LAST=last, **tile,
     )  # fmt: skip
     return y
 
@@ -239,7 +240,7 @@ def input_gradient(dy: Tensor, w: Tensor, x_shape: torch.Size, shape: Geometry) 
     _input_gradient_kernel[(blocks, k, down * across)](
         dy, _arranged(w, dy.dtype, last), dx, height, width, rows, columns, *coarse, m, channels,
         filters, *shape.size, *shape.stride, *shape.padding, CHANNELS_LAST=last,
-        PRECISION=_precision(dy), **tile,
+        **tile,
     )  # fmt: skip
     return dx
 
@@ -249,7 +250,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
     k, batch, height, width, channels = x.shape
     rows, columns, filters = dy.shape[2:]
     m, taps = batch * rows * columns, shape.taps
-    tile = _tile(channels, filters, x, reduced=True)
+    tile = _tile(channels, filters, x, transposed=True)
     blocks = taps * triton.cdiv(channels, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"])
     depth = tile["DEPTH"]
     splits = max(1, min(triton.cdiv(PROGRAMS, blocks * k), m // (4 * depth)))
@@ -257,7 +258,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
     parts = torch.empty(k, splits, taps, channels, filters, device=x.device)
     _filter_gradient_kernel[(blocks, splits, k)](
         x, dy, parts, height, width, rows, columns, m, length, x.stride(0), channels, filters,
-        *shape.size, *shape.stride, *shape.padding, PRECISION=_precision(x), **tile,
+        *shape.size, *shape.stride, *shape.padding, **tile,
     )  # fmt: skip
     out = torch.empty(k, filters, channels, *shape.size, device=x.device)
     grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
@@ -278,26 +279,26 @@ def _arranged(w: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
     return out
 
 
-def _precision(x: Tensor) -> str:
-    return "tf32" if x.dtype == torch.bfloat16 or tf32_allowed() else "ieee"
-
-
 def _depth_contiguous(x: Tensor) -> bool:
-    """Whether filters are read fastest if the summed dimension is contiguous: in TF32 only."""
-    return x.dtype == torch.float32 and tf32_allowed()
+    """Whether filters are read fastest if the summed dimension is contiguous, as TF32 needs it."""
+    return x.dtype == torch.float32
 
 
-def _tile(rows: int, columns: int, x: Tensor, reduced: bool = False) -> dict[str, int]:
-    """The part of a product that one program computes, and how: found by trial on an H200."""
-    half = x.dtype == torch.bfloat16
-    wide = columns > 64
-    if half:
-        tile = {"ROWS": 128, "COLUMNS": 128 if wide else 64, "DEPTH": 64}
-    elif tf32_allowed():
-        tile = {"ROWS": 128, "COLUMNS": 128 if wide else 64, "DEPTH": 32}
-    else:
-        tile = {"ROWS": 64 if reduced else 128, "COLUMNS": 64, "DEPTH": 16}
+def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[str, Any]:
+    """The part of a product that one program computes, and how: found by trial on an H200.
+
+    A product in float32 is three in TF32, whose sum is at least as exact. If both factors are
+    `transposed`, tensor cores are slower than float32 itself.
+    """
+    precision = product_precision()
+    tile: dict[str, Any] = {"ROWS": 128, "COLUMNS": 128 if columns > 64 else 64, "DEPTH": 32}
+    if x.dtype == torch.bfloat16:
+        tile["DEPTH"] = 64
+    elif transposed and precision == "tf32x3":
+        precision = "ieee"
+        if tile["COLUMNS"] == 64:
+            tile |= {"ROWS": 64}
     for name, size in (("ROWS", rows), ("COLUMNS", columns)):
         tile[name] = max(16, min(tile[name], int(triton.next_power_of_2(size))))
     warps = 8 if tile["ROWS"] * tile["COLUMNS"] >= 128 * 128 else 4
-    return {**tile, "num_warps": warps, "num_stages": 3}
+    return {**tile, "PRECISION": precision, "num_warps": warps, "num_stages": 3}

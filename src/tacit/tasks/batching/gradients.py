@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.tasks.batching.rules import client_rules, deterministic_attention
+from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
 
-Loss = Callable[..., Tensor]
 # CUDA streams of a loop over clients. Eight keep an H200 busy with convolutions of small batches.
 STREAMS = 8
 
 
-def batched_gradients(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """Gradients [k, P] in one pass over a client dimension, by our rules where there are some."""
-    point = theta.detach().requires_grad_()
-    with client_rules():
-        # The gradient of the sum of all losses has each client's gradient in its row.
-        total = torch.vmap(loss)(point, *arrays).sum()
-    return _gradient(total, point)
+def write_batched(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
+    """Write the gradients [k, P] in one pass over a client dimension, by our rules."""
+    with _recording():
+        theta, *given = (_usable(x) for x in (theta, *arrays))
+        pieces = _pieces(loss, theta, out)
+        point: Any = tuple(piece for piece, _ in pieces) if len(pieces) > 1 else pieces[0][0]
+        with client_rules():
+            # The gradient of the sum of all losses has each client's gradient in its row.
+            total = torch.vmap(loss)(point, *given).sum()
+        _backward(total, pieces)
 
 
-def looped_gradients(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """Gradients [k, P] client by client; on a GPU on several streams, which a captured pass uses.
+def write_looped(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
+    """Write the gradients [k, P] client by client.
 
-    Slow and obviously right, unless single clients keep the device busy.
+    On a GPU clients are on several streams, which pays if the pass is captured. Slow and obviously
+    right, unless single clients keep the device busy.
     """
-    out = torch.empty_like(theta)
+    clients = list(enumerate(zip(*arrays, strict=True)))
     if not theta.is_cuda or len(theta) == 1:
-        for row, own in enumerate(zip(*arrays, strict=True)):
-            out[row] = _of_one(loss, theta[row], own)
-        return out
+        for row, own in clients:
+            _write_one(loss, theta[row], own, out[row])
+        return
     main = torch.cuda.current_stream(theta.device)
     streams = [torch.cuda.Stream(theta.device) for _ in range(min(STREAMS, len(theta)))]  # type: ignore[no-untyped-call]
     for stream in streams:
         stream.wait_stream(main)
-    for row, own in enumerate(zip(*arrays, strict=True)):
+    for row, own in clients:
         with torch.cuda.stream(streams[row % len(streams)]):
-            out[row] = _of_one(loss, theta[row], own)
+            _write_one(loss, theta[row], own, out[row])
     for stream in streams:
         main.wait_stream(stream)
-    return out
-
-
-def _of_one(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    point = theta.detach().requires_grad_()
-    with deterministic_attention() if theta.is_cuda else nullcontext():
-        value = loss(point, *arrays)
-    return _gradient(value, point)
-
-
-def _gradient(value: Tensor, point: Tensor) -> Tensor:
-    """The gradient of a number by a tensor; zero if it does not depend on it."""
-    if not value.requires_grad:
-        return torch.zeros_like(point)
-    # Torch refuses to derive in the types of autocast.
-    with torch.autocast(point.device.type, enabled=False):
-        (gradient,) = torch.autograd.grad(value, point)
-    return gradient
 
 
 def saved_numbers(loss: Loss, theta: Tensor, arrays: Part) -> int:
@@ -73,9 +61,63 @@ def saved_numbers(loss: Loss, theta: Tensor, arrays: Part) -> int:
         storages[storage.data_ptr()] = storage.nbytes()
         return x
 
-    point = theta.detach().requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-        value = loss(point, *arrays)
-    del value
+    with _recording():
+        theta, *given = (_usable(x) for x in (theta, *arrays))
+        point = theta.detach().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            loss(point, *given)
     storages.pop(theta.untyped_storage().data_ptr(), None)
     return sum(storages.values()) // 4
+
+
+def _write_one(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
+    with _recording():
+        theta, *given = (_usable(x) for x in (theta, *arrays))
+        point = theta.detach().requires_grad_()
+        with deterministic_attention() if theta.is_cuda else nullcontext():
+            value = loss(point, *given)
+        _backward(value, [(point, out)])
+
+
+def _pieces(loss: Loss, theta: Tensor, out: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Models [k, P] as leaves of a graph, and where the gradient of each goes.
+
+    Those of a module are its parameters, so that their gradients need not be joined first.
+    """
+    if not isinstance(loss, ModuleLoss):
+        return [(theta.detach().requires_grad_(), out)]
+    pairs = zip(loss.flat.unflatten_rows(theta), loss.flat.unflatten_rows(out), strict=True)
+    return [(piece.detach().requires_grad_(), place) for piece, place in pairs]
+
+
+def _backward(value: Tensor, pieces: list[tuple[Tensor, Tensor]]) -> None:
+    """Write the gradient of a number by each piece into its place; zero if it does not depend."""
+    missing = {id(piece): place for piece, place in pieces}
+
+    def take(place: Tensor, piece: Tensor) -> None:
+        assert piece.grad is not None
+        place.copy_(piece.grad)
+        # Its memory is used again in the rest of the pass.
+        piece.grad = None
+        del missing[id(piece)]
+
+    for piece, place in pieces:
+        piece.register_post_accumulate_grad_hook(partial(take, place))  # type: ignore[no-untyped-call]
+    if value.requires_grad:
+        # Gradients are computed in the types of the results.
+        with torch.autocast(value.device.type, enabled=False):
+            value.backward()  # type: ignore[no-untyped-call]
+    for place in missing.values():
+        place.zero_()
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Record operations for a backward pass, whatever the caller's mode is."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def _usable(x: Tensor) -> Tensor:
+    """The tensor, or a copy if it was made in inference mode and cannot be recorded."""
+    return x.clone() if x.is_inference() else x

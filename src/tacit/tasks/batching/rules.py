@@ -18,6 +18,7 @@ torch's autograd around vmap, so rules need no backward pass of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -72,8 +73,8 @@ class Replacing(TorchFunctionMode):
         if other is not None:
             return other(*args, **(kwargs or {}))
         if func is functional.multi_head_attention_forward:
-            # Its own functions are replaced in turn.
-            with self:
+            # Its own functions are replaced in turn. Rare options are left to torch.
+            with self, suppress(NotImplementedError):
                 return multi_head_attention(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 

@@ -166,8 +166,8 @@ class Convolution:
             write_gradients()
             return None
         with gpu.concurrently(write_gradients, dy.device):
-            unfolded = self._split(weights)[0].mT @ dy
-            return self._unpadded(windows.fold(unfolded, x.shape))
+            filters = self._split(weights)[0]
+            return self._unpadded(windows.input_gradient(filters, dy, x.shape))
 
     def _sample_gradients_gpu(
         self, gpu: Any, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool

@@ -5,9 +5,8 @@ not store the windows. They read number (tap, position, b) from the image at
 
     offset of the tap + offset of the position + b.
 
-Products are in float32 unless torch is set to a lower precision
-(`torch.set_float32_matmul_precision`). Sums over positions are split into pieces that are added in
-a fixed order, so that the same numbers give the same bits.
+Products are as exact as in float32, or in TF32 where products may use that. Sums over positions are
+split into pieces that are added in a fixed order, so that the same numbers give the same bits.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.devices import tf32_allowed
+from tacit.tasks.layers.precision import product_precision
 
-COLUMNS = 256  # columns of the windows that one program computes
-PROGRAMS = 1024  # programs that keep a GPU busy
+COLUMNS = 256  # columns of the windows that one program computes, of a few taps each
+PROGRAMS = 528  # programs that keep a GPU busy
 
 
 @triton.jit
@@ -143,6 +142,48 @@ def _fold_kernel(
 
 
 @triton.jit
+def _input_gradient_kernel(
+    dy, w, dx, w_client, channels: tl.constexpr, filters: tl.constexpr, height: tl.constexpr,
+    width: tl.constexpr, batch: tl.constexpr, out_height: tl.constexpr, out_width: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, CHANNELS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
+    b, pixel = n % batch, n // batch
+    row, column = pixel // width, pixel % width
+    inside = n < height * width * batch
+    outputs: tl.constexpr = out_height * out_width * batch
+    taps: tl.constexpr = kernel_height * kernel_width
+    depths: tl.constexpr = (filters + DEPTH - 1) // DEPTH
+    dy += client * filters * outputs
+    w += client * w_client
+    total = tl.zeros((CHANNELS, COLUMNS), dtype=tl.float32)
+    for step in range(taps * depths):
+        tap = step // depths
+        f = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+        top, left = row - tap // kernel_width, column - tap % kernel_width
+        valid = inside & (top >= 0) & (top < out_height) & (left >= 0) & (left < out_width)
+        offset = (top * out_width + left) * batch + b
+        weights = tl.load(
+            w + (f[None, :] * channels + c[:, None]) * taps + tap,
+            (f < filters)[None, :] & (c < channels)[:, None], 0.0,
+        )  # fmt: skip
+        gradient = tl.load(
+            dy + f[:, None] * outputs + offset[None, :],
+            (f < filters)[:, None] & valid[None, :], 0.0,
+        )  # fmt: skip
+        total = tl.dot(weights, gradient, total, input_precision=PRECISION)
+    numbers: tl.constexpr = height * width * batch
+    dx += client * channels * numbers
+    tl.store(
+        dx + c[:, None] * numbers + n[None, :], total,
+        (c < channels)[:, None] & inside[None, :],
+    )  # fmt: skip
+
+
+@triton.jit
 def _pool_kernel(
     x, y, where, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
     out_height: tl.constexpr, out_width: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
@@ -215,12 +256,12 @@ class Windows:
         k, count, taps = filters.shape
         n = self.rows * self.columns * x.shape[4]
         y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
-        block = _block(count, 64)
-        grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
+        block, width = _block(count, 64), COLUMNS if taps <= 32 else COLUMNS // 2
+        grid = (triton.cdiv(n, width), k, triton.cdiv(count, block))
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
-            taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
-            BIAS=b is not None, RELU=relu, PRECISION=_precision(), num_warps=4,
+            taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=width, TAPS=32,
+            BIAS=b is not None, RELU=relu, PRECISION=product_precision(), num_warps=4,
         )  # fmt: skip
         return y
 
@@ -235,10 +276,26 @@ class Windows:
         parts = dy.new_empty(k, pieces, count * taps)
         _filter_gradients_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self.offsets(x), length,
-            FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=_precision(),
-            num_warps=1 if block == 64 else 2,
+            FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=product_precision(),
+            num_warps=2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
+
+    def input_gradient(self, filters: Tensor, dy: Tensor, shape: torch.Size) -> Tensor:
+        """The gradient of images of this shape, from filters [k, F, taps] and dy [k, F, n]."""
+        if self.stride != (1, 1) or self.dilation != (1, 1):
+            return self.fold(filters.mT @ dy, shape)
+        k, channels, *_, batch = shape
+        dx = dy.new_empty(shape)
+        block = _block(channels, 64)
+        numbers = shape[2] * shape[3] * batch
+        grid = (triton.cdiv(numbers, COLUMNS), k, triton.cdiv(channels, block))
+        _input_gradient_kernel[grid](
+            dy, filters, dx, filters.stride(0), channels, filters.shape[1], *shape[2:], self.rows,
+            self.columns, *self.size, CHANNELS=block, COLUMNS=COLUMNS, DEPTH=32,
+            PRECISION=product_precision(), num_warps=4,
+        )  # fmt: skip
+        return dx
 
     def fold(self, unfolded: Tensor, shape: torch.Size) -> Tensor:
         """Images of this shape: each number is the sum of its copies in windows [k, taps, n]."""
@@ -299,10 +356,6 @@ def concurrently(work: Callable[[], None], device: torch.device) -> Iterator[Non
         yield
     finally:
         main.wait_stream(side)
-
-
-def _precision() -> str:
-    return "tf32" if tf32_allowed() else "ieee"
 
 
 def _block(count: int, most: int) -> int:

@@ -1,0 +1,107 @@
+"""Kernels for modules of many clients in Triton's interpreter against tensor operations.
+
+test_batching_kernels.py runs this script in a process of its own.
+"""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn import functional
+
+from tacit.engines import gpu_product
+from tacit.engines.product import Product
+from tacit.tasks.batching import gpu_convolution, gpu_group_norm
+
+CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stride, padding, bias
+    (2, 3, 6, 7, 4, 8, (3, 3), (1, 1), (1, 1), False),
+    (2, 2, 7, 8, 5, 18, (3, 3), (2, 2), (1, 1), True),
+    (1, 2, 8, 8, 16, 16, (1, 1), (2, 2), (0, 0), False),
+    (2, 1, 9, 5, 17, 3, (5, 2), (2, 3), (2, 0), True),
+    (1, 1, 4, 4, 3, 33, (4, 4), (4, 4), (0, 0), True),
+]
+NORMS = [  # clients, batch, positions, channels, groups, affine, offset
+    (2, 3, 5, 8, 4, True, 0.0),
+    (1, 2, 70, 64, 32, True, 100.0),
+    (2, 1, 9, 16, 1, False, 0.0),
+]
+PRODUCTS = [(5, 7, 3), (40, 3000, 4)]  # clients, P, entries per row
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def compare_convolution(k, batch, height, width, channels, filters, size, stride, padding, bias):
+    x = torch.randn(k, batch, channels, height, width, requires_grad=True)
+    # Rows of weights, with other parameters after them.
+    rows = torch.randn(k, channels * filters * size[0] * size[1] + 5)
+    w = rows[:, :-5].view(k, filters, channels, *size).requires_grad_()
+    b = torch.randn(k, filters, requires_grad=True) if bias else None
+    biases = [None] * k if b is None else b
+    each = zip(x, w, biases, strict=True)
+    y = torch.stack([functional.conv2d(*one, stride, padding) for one in each])
+    dy = torch.randn_like(y)
+    by_x, by_w = torch.autograd.grad(y, (x, w), dy)
+    geometry = gpu_convolution.Geometry(size, stride, padding)
+    images = x.detach().permute(0, 1, 3, 4, 2).contiguous()
+    found = gpu_convolution.forward(images, w.detach(), b if b is None else b.detach(), geometry)
+    close(found.permute(0, 1, 4, 2, 3), y.detach())
+    gradient = dy.permute(0, 1, 3, 4, 2).contiguous()
+    back = gpu_convolution.input_gradient(gradient, w.detach(), images.shape, geometry)
+    close(back.permute(0, 1, 4, 2, 3), by_x)
+    close(gpu_convolution.filter_gradient(images, gradient, geometry), by_w)
+
+
+def compare_norm(k, batch, positions, channels, groups, affine, offset):
+    x = torch.randn(k, batch, positions, channels) + offset
+    w, b = torch.randn(2, k, channels, requires_grad=True) if affine else (None, None)
+    plain = x.double().transpose(2, 3).flatten(0, 1).requires_grad_()
+    normal = functional.group_norm(plain, groups).view(k, batch, channels, positions)
+    expected = normal
+    if affine:
+        expected = normal * w.double()[:, None, :, None] + b.double()[:, None, :, None]
+    y, mean, rstd = gpu_group_norm.forward(x, w, b, groups, 1e-5)
+    tolerance = {"rtol": 1e-3, "atol": 1e-3 if offset else 1e-5}
+    torch.testing.assert_close(y.transpose(2, 3).double(), expected.detach(), **tolerance)
+    dy = torch.randn_like(x)
+    wanted = (plain, w, b) if affine else (plain,)
+    by_x, *rest = torch.autograd.grad(expected, wanted, dy.transpose(2, 3).double())
+    dx, dw, db = gpu_group_norm.backward(x, w, dy, mean, rstd)
+    by_x = by_x.view(k, batch, channels, positions).transpose(2, 3)
+    tolerance = {"rtol": 1e-3, "atol": 1e-2 if offset else 1e-4}
+    torch.testing.assert_close(dx.double(), by_x, **tolerance)
+    for one, other in zip((dw, db), rest, strict=False):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+def compare_product(n, width, entries):
+    generator = np.random.default_rng(0)
+    rows = [generator.choice(n, entries, replace=False) for _ in range(n)]
+    indices = np.concatenate([np.sort(row) for row in rows])
+    numbers = generator.normal(size=n * entries)
+    matrix = sp.csr_array((numbers, indices, np.arange(n + 1) * entries), shape=(n, n))
+    x, before = torch.randn(n, width).double(), torch.randn(n, width).double()
+    begin, source, weight = (
+        torch.as_tensor(part) for part in (matrix.indptr, matrix.indices, matrix.data)
+    )
+    expected = torch.empty_like(x)
+    Product(matrix, torch.float64, "cpu").write(expected, x)
+    for accumulate in (False, True):
+        out = before.clone()
+        gpu_product.write(begin.long(), source.long(), weight, x, out, accumulate)
+        torch.testing.assert_close(out, expected + before if accumulate else expected)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for case in CONVOLUTIONS:
+        compare_convolution(*case)
+    for case in NORMS:
+        compare_norm(*case)
+    for case in PRODUCTS:
+        compare_product(*case)
+    print(f"{len(CONVOLUTIONS) + len(NORMS) + len(PRODUCTS)} cases agree")
