@@ -166,6 +166,27 @@ def test_samples_are_still_found_to_influence_each_other():
         hosted.clipped_sum_of(hosted.theta0(), drawn, 1.0)
 
 
+def test_dropout_that_mixes_the_samples_up_cannot_be_clipped():
+    """Where rows of all samples alternate, a mask of consecutive rows is not that of a sample."""
+
+    class Alternating(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.dropout, self.last = nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)
+
+        def forward(self, x):
+            rows = self.first(x).transpose(0, 1).flatten(0, 1)
+            steps = self.dropout(rows).unflatten(0, (x.shape[1], x.shape[0]))
+            return self.last(steps.mean(0))
+
+    parts = [(torch.randn(8, 5, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(Alternating(), parts, batch_size=4)
+    assert torch.isfinite(advanced(tacit.DSGT(lr=0.1), task, 2).state.theta).all()
+    algorithm, task = suited.suited(ALGORITHMS["private-sgd"], task, GRAPH, steps=40)
+    with pytest.raises(tacit.Misuse, match="neither the mean nor the sum"):
+        advanced(algorithm, task, 1)
+
+
 def test_models_are_evaluated_without_draws():
     task = random_task(N)
     simulation = advanced(tacit.DSGT(lr=0.1), task, 2)

@@ -2,7 +2,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+from support.misuse import misuse_message
 from support.plugins import register_plugin
 from tacit import models
 from tacit.core.errors import Misuse
@@ -263,3 +265,10 @@ def test_model_of_a_plugin_in_a_configuration(monkeypatch, own_module, tiny):
     register_plugin(monkeypatch, building, "MODELS", "narrow", "model_package:missing")
     with pytest.raises(Misuse, match=r"'narrow' is registered by .* cannot be imported"):
         build(tiny("model.name=narrow"))
+
+
+def test_dropout_of_a_perceptron():
+    plain, dropping = models.mlp((4,), 3), models.mlp((4,), 3, dropout=0.2)
+    assert not any(isinstance(layer, nn.Dropout) for layer in plain)
+    assert dropping[3].p == 0.2
+    assert "dropout" in misuse_message(models.mlp, (4,), 3, dropout=1.0)
