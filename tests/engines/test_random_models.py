@@ -16,6 +16,7 @@ import tacit
 from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing.attacks.data_spec import reuses_batches
+from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.clipped import ClippedSums
@@ -120,6 +121,8 @@ def test_a_sample_of_several_clients_has_a_key_at_each():
         alone = arrays_of(shared, client, 0)
         assert all(map(torch.equal, alone, (one[client : client + 1] for one in load())))
     assert len(torch.unique(inputs.flatten(0, 1), dim=0)) > 6
+    ((_, load_two),) = shared.loader(torch.tensor([4, 1]), 3, "cpu").chunks(0, one_chunk)
+    assert torch.equal(load_two()[-1], keys[[4, 1]])
     assert labels.shape == (N, 3)
 
 
@@ -163,6 +166,27 @@ def test_samples_are_still_found_to_influence_each_other():
         hosted.clipped_sum_of(hosted.theta0(), drawn, 1.0)
 
 
+def test_dropout_that_mixes_the_samples_up_cannot_be_clipped():
+    """Where rows of all samples alternate, a mask of consecutive rows is not that of a sample."""
+
+    class Alternating(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.dropout, self.last = nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)
+
+        def forward(self, x):
+            rows = self.first(x).transpose(0, 1).flatten(0, 1)
+            steps = self.dropout(rows).unflatten(0, (x.shape[1], x.shape[0]))
+            return self.last(steps.mean(0))
+
+    parts = [(torch.randn(8, 5, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(Alternating(), parts, batch_size=4)
+    assert torch.isfinite(advanced(tacit.DSGT(lr=0.1), task, 2).state.theta).all()
+    algorithm, task = suited.suited(ALGORITHMS["private-sgd"], task, GRAPH, steps=40)
+    with pytest.raises(tacit.Misuse, match="neither the mean nor the sum"):
+        advanced(algorithm, task, 1)
+
+
 def test_models_are_evaluated_without_draws():
     task = random_task(N)
     simulation = advanced(tacit.DSGT(lr=0.1), task, 2)
@@ -184,12 +208,31 @@ def test_tasks_without_draws_have_their_arrays_only():
     assert task.loader(torch.arange(2), 0, "cpu").draws == NO_DRAWS
 
 
-def test_an_audit_says_that_it_cannot_invert_dropout():
+def test_an_audit_attacks_the_models_of_dropout_but_not_its_gradients():
     """The proved part of the audit is as for any model: the gradients are what leaks."""
-    run = tacit.simulate(tacit.DSGT(lr=0.1), random_task(N), GRAPH, steps=2, transcript=True)
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(N + 2, 40, 1, 6, 6, generator=draw).double(), torch.arange(40) % 2
+    parts = [(own, y) for own in x[:N]]
+    task = tacit.Task.from_module(network(), parts, batch_size=8, test=(x[N], y))
+    keep = tacit.Keep(insides=(1,), theta0=True)
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
     found = tacit.audit(run, "curious(1)", heat_map=False)
     assert any("dropout" in note for note in found.notes)
+    (result,) = found.results
+    assert result.reconstructions == []
+    assert {"loss", "gradient norm", "likelihood ratio"} <= {
+        one.score for one in result.memberships
+    }
+    assert result.leakage[0].of("gradient").indices("exact")
     assert not reuses_batches(random_task(N, None))
+
+
+def test_canaries_among_the_samples_of_a_model_with_dropout():
+    x, y = torch.randn(40, 1, 6, 6).double(), torch.arange(40) % 2
+    task = tacit.Task.from_module(network(), [(x, y)] * N, batch_size=8, test=(x, y))
+    setting = Setting(tacit.DSGT(lr=0.1), task, GRAPH)
+    found = sample_canaries(setting, "curious(1)", count=20, iterations=2)
+    assert found.lower.coins == 20
 
 
 def test_layered_gradients_of_augmented_images():
@@ -238,6 +281,15 @@ def test_all_backends_clip_the_same_gradients():
         found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))
     for other in found[1:]:
         torch.testing.assert_close(found[0], other, rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_of_nothing_is_layered_and_needs_no_keys():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.Linear(4, 2))
+    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    assert not task.draws.needed
+    theta = advanced(tacit.DSGT(lr=0.1), task, 2, "layered").state.theta
+    torch.testing.assert_close(theta, advanced(tacit.DSGT(lr=0.1), task, 2).state.theta)
 
 
 def test_dropout_for_selu_is_not_layered():

@@ -12,7 +12,7 @@ from federations import (
     simulated,
 )
 
-from tacit.config.sections import AugmentSection, RobustSection
+from tacit.config.sections import AugmentSection, ModelSection, RobustSection
 
 pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
 ALGORITHMS = {
@@ -48,7 +48,7 @@ MODELS = {
     "lppa, transformer": (ALGORITHMS["lppa fresh"], TRANSFORMER),
     "pdmm, transformer": (ALGORITHMS["pdmm"], TRANSFORMER),
 }
-# On images that are cropped and flipped at random.
+# With dropout, on images that are cropped and flipped at random.
 AUGMENTED = {"dsgt, augmented": {"name": "dsgt", "lr": 0.05}, "private-sgd, augmented": PRIVATE}
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
@@ -79,7 +79,9 @@ def federations(tmp_path_factory):
     for number, (label, algorithm) in enumerate(AUGMENTED.items()):
         config = plan(algorithm)
         data = config.data.model_copy(update={"augment": AugmentSection(crop=2, flip=True)})
-        homes[label] = federation(base / f"a{number}", config.model_copy(update={"data": data}))
+        model = ModelSection(name="mlp", hidden=[16], dropout=0.2)
+        drawing = config.model_copy(update={"data": data, "model": model})
+        homes[label] = federation(base / f"a{number}", drawing)
     run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
     return homes
 
@@ -98,6 +100,6 @@ def test_masked_sums_give_the_models_of_the_simulator_to_the_last_bit(federation
     assert torch.equal(found, found[:1].expand_as(found))
 
 
-def test_augmentation_has_an_effect(federations):
+def test_augmentation_and_dropout_have_an_effect(federations):
     plain, augmented = models(federations["dsgt"]), models(federations["dsgt, augmented"])
     assert relative_distance(plain, augmented) > 1e-3

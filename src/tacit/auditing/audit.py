@@ -12,7 +12,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import (
     AttackOptions,
     Progress,
-    why_not_invertible,
+    why_not_attackable,
 )
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.coalition_bounds import coalition_bounds
@@ -122,7 +122,7 @@ def run_audit(
     if (trials := effort or options.canaries) is not None:
         canaries = CanaryMeasurements(setting, run, steps, trials, report, notes)
     if effort is not None:
-        if (reason := why_not_invertible(setting.task)) is not None:
+        if (reason := why_not_attackable(setting.task)) is not None:
             notes.append(reason)
         else:
             suite = AttackSuite(

@@ -9,6 +9,7 @@ and models, choosing the backend of gradients, and the first round are not timed
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,8 +87,12 @@ class PeakMemory:
     """The memory of a GPU that is allocated at most, beyond what was allocated before."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+        self.device, self._before = device, 0
+        if device.type == "cuda":
+            # Frees what an earlier workload has left: simulations have cycles of references.
+            gc.collect()
+            torch.cuda.empty_cache()
+            self._before = torch.cuda.memory_allocated(device)
 
     def of(self, work: TimedFunction) -> int | None:
         """The peak in bytes while this is done; None on a CPU, where torch does not count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -80,9 +81,10 @@ class PlainAttention(nn.MultiheadAttention):
                 f"Attention sees a query {tuple(query.shape)} without samples.",
                 "Give it a batch [samples, length, features].",
             )
+        inputs = [query] if query is key and key is value else [query, key, value]
         if not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = map(self._by_head, self._projected(query, key, value))
+            inputs = [x.transpose(0, 1) for x in inputs]
+        q, k, v = map(self._by_head, self._projected(inputs))
         scores = q @ k.mT * self.head_dim**-0.5
         if (mask := self._mask(key_padding_mask, attn_mask, scores)) is not None:
             scores = scores + mask
@@ -97,15 +99,24 @@ class PlainAttention(nn.MultiheadAttention):
             return output, None
         return output, weights.mean(1) if average_attn_weights else weights
 
-    def _projected(self, *inputs: Tensor) -> list[Tensor]:
-        """Queries, keys and values [B, length, E]."""
-        if self._qkv_same_embed_dim:
-            matrices = self.in_proj_weight.chunk(3)
+    def _projected(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Queries, keys and values [B, length, E], of three inputs or of one for all."""
+        projected: Sequence[Tensor]
+        if len(inputs) == 1 and self._qkv_same_embed_dim:
+            whole = functional.linear(inputs[0], self.in_proj_weight, self.in_proj_bias)
+            projected = whole.chunk(3, -1)
         else:
-            matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        pairs = zip(inputs, matrices, biases, strict=True)
-        projected = [functional.linear(x, matrix, bias) for x, matrix, bias in pairs]
+            matrices: Sequence[Tensor] = (
+                self.q_proj_weight,
+                self.k_proj_weight,
+                self.v_proj_weight,
+            )
+            if self._qkv_same_embed_dim:
+                matrices = self.in_proj_weight.chunk(3)
+            biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+            each = inputs if len(inputs) == 3 else 3 * list(inputs)
+            triples = zip(each, matrices, biases, strict=True)
+            projected = [functional.linear(x, matrix, bias) for x, matrix, bias in triples]
         if self.adapter is None:
             return projected
         return [x + more for x, more in zip(projected, self.adapter(*inputs), strict=True)]

@@ -99,11 +99,10 @@ class MaskKeys:
         assert self.keys is not None
         number, self.drawn = self.drawn, self.drawn + 1
         if self._shapes is not None:
+            # The dimension of the samples is not known yet, and what is dropped does not matter.
             self._shapes.append(shape)
-        samples, dim = len(self.keys), self.batch_dims.get(number, 0)
-        if self._shapes is not None:
-            # Not known yet, and which numbers are dropped does not matter.
             return torch.ones(shape, dtype=torch.bool, device=self.keys.device)
+        samples, dim = len(self.keys), self.batch_dims.get(number, 0)
         if len(shape) <= dim or shape[dim] % samples:
             raise Misuse(
                 f"Dropout sees a tensor {tuple(shape)}, which does not divide into {samples} "

@@ -70,8 +70,12 @@ class ProjectionAdapter(nn.Module):
         _reset(self.lora_a, self.lora_b)
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        triples = zip(inputs, self.lora_a, self.lora_b, strict=True)
-        return [self.scale * functional.linear(functional.linear(x, a), b) for x, a, b in triples]
+        """What is added to queries, keys and values, of three inputs or of one for all."""
+        if len(inputs) == 1:
+            low = functional.linear(inputs[0], self.lora_a.flatten(0, 1)).chunk(3, -1)
+        else:
+            low = tuple(map(functional.linear, inputs, self.lora_a))
+        return [self.scale * functional.linear(x, b) for x, b in zip(low, self.lora_b, strict=True)]
 
 
 def lora(

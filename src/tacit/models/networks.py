@@ -8,7 +8,13 @@ from itertools import pairwise
 
 from torch import nn
 
-from tacit.core.checks import check_choice, check_count, check_positive, is_count
+from tacit.core.checks import (
+    check_choice,
+    check_count,
+    check_number,
+    check_positive,
+    is_count,
+)
 from tacit.core.errors import Misuse
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
@@ -144,10 +150,19 @@ def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn
 
 
 def mlp(
-    shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,), activation: str = "relu"
+    shape: Sequence[int],
+    classes: int,
+    *,
+    hidden: Sequence[int] = (64,),
+    activation: str = "relu",
+    dropout: float = 0.0,
 ) -> nn.Module:
-    """Linear layers of the `hidden` sizes with an activation after each, and a last linear one."""
+    """Linear layers of the `hidden` sizes with an activation after each, and a last linear one.
+
+    With `dropout`, each number after an activation is dropped with this probability in training.
+    """
     check_choice("activation", activation, ACTIVATIONS.keys())
+    check_number("dropout", dropout, at_least=0, below=1, example=0.1)
     act = ACTIVATIONS[activation]
     if not hidden or not all(is_count(size) for size in hidden):
         raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
@@ -155,6 +170,8 @@ def mlp(
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), act()]
+        if dropout:
+            layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
 
 

@@ -27,7 +27,8 @@ def transformer(
     """Transformer encoder: pre-norm layers, learned positions, mean over the sequence, linear.
 
     Inputs are integers [T] below `vocabulary`, vectors [T, features], or images [C, H, W] cut into
-    squares of `patch` pixels. It has 3,244,042 parameters for 64 tokens of 256 and ten classes.
+    squares of `patch` pixels. With `dropout`, a share of each block's outputs is set to zero in
+    training. It has 3,244,042 parameters for 64 tokens of 256 and ten classes.
     """
     for name, value in (("layers", layers), ("heads", heads), ("feedforward", feedforward)):
         check_count(name, value)

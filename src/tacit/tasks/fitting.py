@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
+from tacit.data.augmentation import Augment
 from tacit.tasks.criteria import (
     BinaryLoss,
     Criterion,
@@ -16,8 +18,10 @@ from tacit.tasks.criteria import (
     check_targets,
     fitting_criterion,
 )
+from tacit.tasks.evaluation import TestSet
 from tacit.tasks.flat import FlatModule
-from tacit.tasks.parts import Part
+from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part
+from tacit.tasks.parts import Part, Parts
 from tacit.tasks.pure import thread_safe
 
 
@@ -63,6 +67,35 @@ def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
     else:
         criterion = thread_safe(criterion)
     return Fit(criterion, tuple(types))
+
+
+def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
+    """Evaluation on held-out data, which must have the arrays of the clients' data."""
+    arrays, layout = read_part(test, -1)
+    if len(arrays) != layout.count + 1 or layout != flat.layout:
+        raise Misuse(
+            f"test holds {len(arrays)} array(s), {layout.count} of them inputs.",
+            "Give held-out (inputs, targets), with inputs as the clients have them.",
+        )
+    for given, own in zip(arrays, held.arrays, strict=False):
+        if given.shape[1:] != own.shape[1:] or len(given) != len(arrays[0]) or not len(given):
+            raise Misuse(
+                f"test holds an array of shape {tuple(given.shape)}, clients one of shape "
+                f"{tuple(own.shape)}.",
+                "Give as many inputs as targets, of the same shapes as the clients have.",
+            )
+    *inputs, targets = fitted.convert(arrays)
+    return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
+
+
+def check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:
+    """Raise Misuse if the inputs cannot be augmented."""
+    if layout != ONE_INPUT:
+        raise Misuse(
+            "A model with several or named inputs cannot have its images augmented.",
+            "Give the images as the only input, or leave augment out.",
+        )
+    augment.check(held.arrays[0].shape[1:])
 
 
 def _trial(

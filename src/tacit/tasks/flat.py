@@ -148,6 +148,10 @@ class ModuleLoss:
         inputs, targets = self.flat.layout.split(arrays)
         return self.criterion(self.flat(theta, *inputs, keys=keys), *targets)
 
+    def evaluated(self) -> ModuleLoss:
+        """This loss without dropout, which takes no keys."""
+        return replace(self, keyed=False)
+
     def to(self, device: torch.device | str) -> ModuleLoss:
         """This loss with the module's buffers on `device`."""
         return replace(self, flat=self.flat.to(device))

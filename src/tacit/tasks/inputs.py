@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tacit.core.errors import Misuse
 from tacit.tasks.criteria import IGNORED
-from tacit.tasks.parts import Part, as_part, no_samples
+from tacit.tasks.parts import Part, as_part, as_tensor, no_samples, owner_name
 
+LOADERS = torch.utils.data.DataLoader, torch.utils.data.IterableDataset
 # The key of the targets where a part or a sample is a dictionary.
 TARGET_NAMES = ("labels", "label")
 
@@ -52,7 +53,7 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
     Raises:
         Misuse: If it is none of these.
     """
-    owner = "The test set" if client < 0 else f"The part of client {client}"
+    owner = owner_name(client)
     if isinstance(part, Mapping):
         return _read_mapping(part, client, owner)
     if isinstance(part, tuple | list) and part and _is_structured(part[0]):
@@ -60,7 +61,7 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
         names = tuple(inputs) if isinstance(inputs, Mapping) else ()
         arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
         return as_part([*arrays, *others], client), InputLayout(len(arrays), names)
-    if isinstance(part, torch.utils.data.DataLoader | torch.utils.data.IterableDataset):
+    if isinstance(part, LOADERS):
         raise Misuse(
             f"{owner} is a {type(part).__name__}, but batches are drawn from keys.",
             "Give a map-style Dataset, such as the `dataset` of a DataLoader, and set batch_size.",
@@ -71,9 +72,10 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
     return as_part(part, client), ONE_INPUT
 
 
-def read_parts(parts: Sequence[Any]) -> tuple[list[Part], InputLayout]:
+def read_parts(parts: Iterable[Any]) -> tuple[list[Part], InputLayout]:
     """The arrays of all clients, which have the same layout."""
-    if not isinstance(parts, Sequence):
+    one_part = (Mapping, Tensor, np.ndarray, *LOADERS)
+    if isinstance(parts, one_part) or not isinstance(parts, Iterable):
         raise Misuse(
             f"parts is a {type(parts).__name__}.", "Give a list with one entry per client."
         )
@@ -128,7 +130,7 @@ def _stacked(values: Sequence[Any], owner: str) -> Any:
         return {name: _stacked([one[name] for one in values], owner) for name in first}
     if _is_structured(first):
         return tuple(_stacked(column, owner) for column in zip(*values, strict=True))
-    arrays = [torch.as_tensor(one) for one in values]
+    arrays = [as_tensor(one, owner) for one in values]
     shapes = sorted({tuple(one.shape) for one in arrays})
     if len(shapes) > 1:
         raise Misuse(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 
 Part = tuple[Tensor, ...]
 
@@ -78,19 +78,38 @@ def as_part(part: Any, client: int) -> Part:
             raise Misuse(
                 f"Client {client} has an empty part.", "Give every client at least one array."
             )
-        return tuple(torch.as_tensor(array) for array in part)
+        return tuple(as_tensor(array, owner_name(client)) for array in part)
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         samples = [part[k] for k in range(len(part))]
         if not samples:
             raise no_samples(client)
         columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
         return tuple(
-            torch.stack([torch.as_tensor(value) for value in column]) for column in columns
+            torch.stack([as_tensor(value, owner_name(client)) for value in column])
+            for column in columns
         )
     raise Misuse(
         f"The part of client {client} is a {type(part).__name__}.",
         "Give a tensor, a tuple of tensors (such as (x, y)), or a torch Dataset per client.",
     )
+
+
+def as_tensor(values: Any, owner: str) -> Tensor:
+    """Numbers as a tensor; raises Misuse if they are none."""
+    try:
+        return torch.as_tensor(values)
+    # torch raises several kinds.
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise Misuse(
+            f"{owner} holds a {type(values).__name__} that is no array: {first_line(problem)}.",
+            "Give tensors or numpy arrays of numbers, all samples of one shape; images become "
+            "tensors by a transform of their Dataset.",
+        ) from problem
+
+
+def owner_name(client: int) -> str:
+    """Whose data these are, for messages; −1: the test set's."""
+    return "The test set" if client < 0 else f"The part of client {client}"
 
 
 def as_parts(parts: Sequence[Any]) -> list[Part]:

@@ -53,6 +53,9 @@ def keyed_parts(parts: Parts, ids: Tensor, positions: Tensor, seed: int) -> Part
 
     A sample in several places has a key in each, so those clients get copies of their samples.
     """
+    # In the order of the parts, which copies keep.
+    rank = positions.argsort()
+    ids, positions = ids[rank], positions[rank]
     held = [parts.order[parts.offsets[i] : parts.offsets[i + 1]] for i in positions.tolist()]
     hosted = torch.cat(held)
     if len(torch.unique(hosted)) < len(hosted):

@@ -17,10 +17,10 @@ from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
-from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
-from tacit.tasks.fitting import Fit, fit
+from tacit.tasks.evaluation import Evaluation, LocalLoss
+from tacit.tasks.fitting import check_augment, fit, held_out
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
-from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part, read_parts
+from tacit.tasks.inputs import ONE_INPUT, read_parts
 from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
@@ -129,11 +129,11 @@ class Task:
         fitted = fit(flat, held.arrays, loss)
         held = replace(held, arrays=fitted.convert(held.arrays))
         if augment is not None:
-            _check_augment(augment, held, layout)
+            check_augment(augment, held, layout)
         module_loss = ModuleLoss(flat, fitted.criterion)
         evaluation: Evaluation = LocalLoss(module_loss, held)
         if test is not None:
-            evaluation = _test_set(flat, fitted, test, held)
+            evaluation = held_out(flat, fitted, test, held)
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             if init == "independent":
@@ -282,34 +282,6 @@ class Task:
                 "Lower batch_size or give that client more data (a partition's `minimum`).",
             )
         return self
-
-
-def _test_set(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
-    """Evaluation on held-out data, which must have the arrays of the clients' data."""
-    arrays, layout = read_part(test, -1)
-    if len(arrays) != layout.count + 1 or layout != flat.layout:
-        raise Misuse(
-            f"test holds {len(arrays)} array(s), {layout.count} of them inputs.",
-            "Give held-out (inputs, targets), with inputs as the clients have them.",
-        )
-    for given, own in zip(arrays, held.arrays, strict=False):
-        if given.shape[1:] != own.shape[1:] or len(given) != len(arrays[0]) or not len(given):
-            raise Misuse(
-                f"test holds an array of shape {tuple(given.shape)}, clients one of shape "
-                f"{tuple(own.shape)}.",
-                "Give as many inputs as targets, of the same shapes as the clients have.",
-            )
-    *inputs, targets = fitted.convert(arrays)
-    return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
-
-
-def _check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:
-    if layout != ONE_INPUT:
-        raise Misuse(
-            "A model with several or named inputs cannot have its images augmented.",
-            "Give the images as the only input, or leave augment out.",
-        )
-    augment.check(held.arrays[0].shape[1:])
 
 
 def _takes_whole_part(loss: Loss, part: Part) -> bool:

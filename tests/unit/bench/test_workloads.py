@@ -92,7 +92,8 @@ def test_both_limits(monkeypatch, name):
 
 
 def test_peak_memory(monkeypatch):
-    memory = {"now": 100, "peak": 900}
+    memory = {"now": 700, "peak": 900}
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: memory.update(now=100))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory["now"])
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
     monkeypatch.setattr(

@@ -13,6 +13,8 @@ from tacit.tasks.flat import FlatModule
 from tacit.tasks.task import Task
 
 KEYS = sample_keys(0, 0, 200)
+# Too small for a word of 32 bits, so that nothing is dropped, but not zero.
+NOTHING = 1e-12
 
 
 def masks(p, shape, keys=KEYS, layers=1, **options):
@@ -145,25 +147,28 @@ def test_batched_and_looped_gradients_agree():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_without_drops_is_that_of_torch(causal):
-    """With p = 0 of the keyed path: the same numbers as nn.MultiheadAttention, masks included."""
+    """The same numbers as nn.MultiheadAttention, masks included."""
     plain = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True).double()
     layer = models.keyed(plain)
     assert plain.dropout == 0.5
-    layer.p, x = 0.0, torch.randn(3, 6, 8).double()
+    layer.p, x = NOTHING, torch.randn(3, 6, 8).double()
     padding = torch.zeros(3, 6, dtype=torch.bool)
     padding[:, 4:] = True
     mask = torch.ones(6, 6, dtype=torch.bool).triu(1) if causal else None
     options = {"key_padding_mask": padding, "attn_mask": mask}
+    expected = plain.eval()(x, x, x, **options)
     with layer.keys.used(KEYS[:3]):
-        found = layer(x, x, x, **options)
-    for ours, theirs in zip(found, plain.eval()(x, x, x, **options), strict=True):
-        torch.testing.assert_close(ours, theirs)
+        # One input for all, and three.
+        found = [layer(x, x, x, **options), layer(x, x.clone(), x, **options)]
+    for pair in found:
+        for ours, theirs in zip(pair, expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_attention_with_other_sizes_and_lengths():
     plain = nn.MultiheadAttention(8, 2, dropout=0.5, kdim=5, vdim=7).double()
     layer = models.keyed(plain)
-    layer.p = 0.0
+    layer.p = NOTHING
     q, k, v = (torch.randn(length, 3, size).double() for length, size in ((4, 8), (6, 5), (6, 7)))
     with layer.keys.used(KEYS[:3]):
         found, weights = layer(q, k, v, need_weights=False)

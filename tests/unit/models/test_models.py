@@ -2,7 +2,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+from support.misuse import misuse_message
 from support.plugins import register_plugin
 from tacit import models
 from tacit.core.errors import Misuse
@@ -84,7 +86,7 @@ def test_transformer_takes_tokens_vectors_and_images(shape, options):
     x = torch.randint(11, (4, *shape)) if tokens else torch.randn(4, *shape)
     assert module(x).shape == (4, 5)
     flat = FlatModule(module)
-
+    flat.check(x)
     assert torch.isfinite(flat.random_weights(0)).all()
 
 
@@ -103,6 +105,15 @@ def test_transformer_is_an_encoder_with_norms_first():
     theirs.load_state_dict(own | rest)
     x = torch.randn(3, 7, 256)
     torch.testing.assert_close(block(x), theirs(x))
+
+
+def test_transformer_with_dropout():
+    small = {"dim": 8, "heads": 2, "feedforward": 8, "layers": 1}
+    module = models.build("transformer", (6, 3), 2, **small, dropout=0.5)
+    x = torch.randn(2, 6, 3)
+    assert not torch.equal(module(x), module(x))
+    assert torch.equal(module.eval()(x), module(x))
+    assert FlatModule(module).keyed
 
 
 def test_transformer_knows_places():
@@ -254,3 +265,10 @@ def test_model_of_a_plugin_in_a_configuration(monkeypatch, own_module, tiny):
     register_plugin(monkeypatch, building, "MODELS", "narrow", "model_package:missing")
     with pytest.raises(Misuse, match=r"'narrow' is registered by .* cannot be imported"):
         build(tiny("model.name=narrow"))
+
+
+def test_dropout_of_a_perceptron():
+    plain, dropping = models.mlp((4,), 3), models.mlp((4,), 3, dropout=0.2)
+    assert not any(isinstance(layer, nn.Dropout) for layer in plain)
+    assert dropping[3].p == 0.2
+    assert "dropout" in misuse_message(models.mlp, (4,), 3, dropout=1.0)

@@ -115,6 +115,9 @@ def test_attacks_say_that_they_need_one_input():
         (Samples(lambda k: (torch.zeros(k + 1), 0)), ["different shapes", "(1,)", "(6,)", "Pad"]),
         (Samples(lambda k: (X[k], Y[k]), count=0), ["no samples"]),
         (7, ["is a int"]),
+        ((["a", "b"], Y), ["client 4", "list", "no array"]),
+        (Samples(lambda k: ("image", 0)), ["client 4", "str", "transform"]),
+        (([[1.0, 2.0], [3.0]], Y), ["one shape"]),
     ],
 )
 def test_what_is_no_data_is_refused(part, words):
@@ -125,7 +128,10 @@ def test_clients_with_other_inputs_are_refused():
     one, other = ({"x": X, "z": Z}, Y), ({"x": X, "w": Z}, Y)
     assert "different" in misuse_message(read_parts, [one, other])
     assert "no clients" in misuse_message(read_parts, [])
-    assert "DataLoader" in misuse_message(read_parts, DataLoader(TensorDataset(X, Y)))
+    for parts in (DataLoader(TensorDataset(X, Y)), {"x": X}, X, 3):
+        assert "one entry per client" in misuse_message(read_parts, parts)
+    # Anything else that can be iterated over.
+    assert len(read_parts(zip(X.split(3), Y.split(3), strict=True))[0]) == 2
 
 
 def test_a_test_set_of_another_form_is_refused():

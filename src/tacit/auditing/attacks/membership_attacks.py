@@ -91,8 +91,8 @@ class MembershipAttacks:
         options: AttackOptions,
         progress: Progress,
     ) -> None:
-        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
-        self._loss = truth.task.loss.to(options.device)
+        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_attackable
+        self._loss = truth.task.loss.evaluated().to(options.device)
         self.victim, self._truth, self._delta = victim, truth, delta
         self._options, self._progress = options, progress
         self.candidates = Candidates.of(

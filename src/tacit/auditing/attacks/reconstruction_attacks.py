@@ -71,13 +71,19 @@ class ReconstructionResult:
 
 def why_not_invertible(task: Task) -> str | None:
     """Why the gradients of a task cannot be inverted; None if they can."""
+    reason = why_not_attackable(task)
+    if reason is None and isinstance(task.loss, ModuleLoss) and task.loss.keyed:
+        reason = (
+            "inversion of gradients does not know the masks of dropout; to try it, audit the same "
+            "model with p = 0"
+        )
+    return reason
+
+
+def why_not_attackable(task: Task) -> str | None:
+    """Why neither the models nor the gradients of a task can be attacked; None if they can."""
     if not isinstance(task.loss, ModuleLoss):
         return "inversion needs a model that classifies inputs; this task has a loss of its own"
-    if task.loss.keyed:
-        return (
-            "inversion does not know the masks of dropout; to attack, audit the same model with "
-            "p = 0"
-        )
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):
         return "inversion needs clients that hold data; this task is a stream"
     flat, truth = task.loss.flat, Truth(task, 0)

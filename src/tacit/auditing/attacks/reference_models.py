@@ -133,7 +133,7 @@ class ReferenceModels:
         """Models of plain descent and their steps; None if they diverge."""
         loss, device = self.setting.task.loss, self.options.device
         assert isinstance(loss, ModuleLoss)  # checked by why_not_invertible
-        loss = loss.to(device)
+        loss = loss.evaluated().to(device)
         x, y = self.candidates.to(device)
         try:
             shadows = train_shadow_models(

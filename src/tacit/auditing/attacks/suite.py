@@ -29,6 +29,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
+    why_not_invertible,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.truth import Truth
@@ -44,7 +45,7 @@ class AttackSuite:
     """The attacks on the victims of one run, for all adversaries.
 
     Args:
-        setting: The run, with a task that can be attacked (see `why_not_invertible`).
+        setting: The run, with a task that can be attacked (see `why_not_attackable`).
         victims: Clients to attack.
         delta: The δ at which membership attacks bound ε.
         options: How hard attacks try.
@@ -81,7 +82,12 @@ class AttackSuite:
                 return [(victim, iteration) for iteration in range(iterations + 1)]
             return [(client, steps) for client in sorted({victim} | holders)] if steps else []
 
-        self.reconstruction = ReconstructionAttacks(truth, options, progress)
+        # Attacks by gradients; with dropout, there are only those by models.
+        self.reconstruction: ReconstructionAttacks | None = None
+        if (reason := why_not_invertible(setting.task)) is None:
+            self.reconstruction = ReconstructionAttacks(truth, options, progress)
+        else:
+            self._note(reason)
         self.membership = {
             victim: MembershipAttacks(
                 setting, truth, victim, record(victim), delta, options, progress
@@ -98,6 +104,17 @@ class AttackSuite:
         self, leakages: list[Leakage], transcript: Transcript
     ) -> tuple[list[ReconstructionResult], list[MembershipResult]]:
         """All attacks of one adversary on all its victims."""
+        reconstructions = self._reconstructions(leakages, transcript)
+        members = [
+            result for leakage in leakages for result in self._membership(leakage, transcript)
+        ]
+        return reconstructions, members
+
+    def _reconstructions(
+        self, leakages: list[Leakage], transcript: Transcript
+    ) -> list[ReconstructionResult]:
+        if self.reconstruction is None:
+            return []
         found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
         found += approximate_gradients(leakages, transcript)
         for one in found:
@@ -109,10 +126,7 @@ class AttackSuite:
             joint = [joint_evidence(leakage, transcript) for leakage in leakages]
             together = [one for one in joint if one is not None]
             reconstructions += self.reconstruction.run_joint(together, reconstructions)
-        members = [
-            result for leakage in leakages for result in self._membership(leakage, transcript)
-        ]
-        return reconstructions, members
+        return reconstructions
 
     def _membership(self, leakage: Leakage, transcript: Transcript) -> list[MembershipResult]:
         attacks, adversary = self.membership[leakage.victim], leakage.knowledge.adversary
@@ -122,6 +136,8 @@ class AttackSuite:
             self._note(f"{adversary} knows no model: no membership inference by models")
         else:
             results += attacks.on_models(known)
+        if self.reconstruction is None:
+            return results
         by_evidence = self._by_evidence(leakage, transcript)
         if by_evidence == []:
             self._note(

@@ -145,6 +145,7 @@ def sample_canaries(
     mismatches = replay(setting.algorithm, setting.graph, run, width=setting.task.parameters)
     loss = planted.task.loss
     assert isinstance(loss, ModuleLoss)  # checked by draw_samples
+    loss = loss.evaluated()
     trained = None
     if who.corrupt and (total > iterations or mismatches):
         trained = simulation.state.theta[min(who.corrupt)].cpu()

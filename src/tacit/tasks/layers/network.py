@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from tacit.models.dropout import KeyedDropout
+from tacit.models.dropout import REPLACED, KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
@@ -219,8 +219,12 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
         # Not module.children(), which skips repeated modules.
         for part in module:
             yield from _leaves(part)
-    elif not _computes(module, nn.Identity):
+    elif not _computes(module, nn.Identity) and not _drops_nothing(module):
         yield module
+
+
+def _drops_nothing(module: nn.Module) -> bool:
+    return any(_computes(module, kind) and module.p == 0 for kind in REPLACED)
 
 
 def _layers(module: nn.Module, dimensions: int, dropout: bool) -> list[Layer]:
