@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import timeit
@@ -35,6 +36,8 @@ from tacit.tasks.task import Task
 
 # Clients in the trial.
 SAMPLE = 8
+# Seconds of a warm-up after which one timing must do, and times the best one that end a trial.
+LONG, HOPELESS = 0.5, 5
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def _time_all(
 ) -> BackendChoice:
     """The fastest backend on the same few clients."""
     out = torch.empty_like(theta)
-    seconds = {}
+    seconds: dict[Strategy, float] = {}
     for strategy, backend in backends.items():
         pieces = pool.split(len(theta), backend.clients_per_pass(theta.device))
 
@@ -149,21 +152,32 @@ def _time_all(
             backend.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
         with pool.exclusive(), backend.pass_context(theta.device):
-            seconds[strategy] = _seconds(partial(pool.run, write, pieces), theta) / len(theta)
+            best = min(seconds.values(), default=math.inf) * len(theta)
+            seconds[strategy] = _seconds(partial(pool.run, write, pieces), theta, best) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
     fastest = min(seconds, key=lambda strategy: seconds[strategy])
     return BackendChoice(fastest, f"timed once on this machine: {timing} per client")
 
 
-def _seconds(work: Callable[[], None], like: Tensor) -> float:
-    """The better of two timings, after a warm-up."""
+def _seconds(work: Callable[[], None], like: Tensor, best: float = math.inf) -> float:
+    """The better of two timings after a warm-up; fewer of what takes long.
+
+    Args:
+        work: What to time.
+        like: A tensor on the device that does the work.
+        best: The shortest time of other work. If the warm-up takes HOPELESS times as long, its own
+            time is returned.
+    """
 
     def once() -> None:
         work()
         if like.is_cuda:
             torch.cuda.synchronize()
 
-    return min(timeit.repeat(once, number=1, repeat=3)[1:])
+    warm_up = timeit.timeit(once, number=1)
+    if warm_up > HOPELESS * best:
+        return warm_up
+    return min(timeit.repeat(once, number=1, repeat=1 if warm_up > LONG else 2))
 
 
 def _cache_key(
