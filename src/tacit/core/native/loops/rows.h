@@ -1,6 +1,8 @@
 /* Weighted sums and checks of rows. */
 #define pair_f32 FOR_TARGET(pair_f32)
 #define pair_f64 FOR_TARGET(pair_f64)
+#define terms_f32 FOR_TARGET(terms_f32)
+#define terms_f64 FOR_TARGET(terms_f64)
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
@@ -24,12 +26,25 @@
 DEFINE_PAIR(pair_f32, float)
 DEFINE_PAIR(pair_f64, double)
 
+/* out += a x, and then b y if there is a y. */
+#define DEFINE_TERMS(NAME, T)                                                                                \
+    static inline void NAME(T *restrict out, T a, const T *x, T b, const T *y, int64_t n) {                  \
+        if (y)                                                                                               \
+            for (int64_t k = 0; k < n; k++) out[k] = (out[k] + a * x[k]) + b * y[k];                         \
+        else                                                                                                 \
+            for (int64_t k = 0; k < n; k++) out[k] += a * x[k];                                              \
+    }
+
+DEFINE_TERMS(terms_f32, float)
+DEFINE_TERMS(terms_f64, double)
+
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
- * with `onto`, added to out[i]. */
-#define DEFINE_MIX(NAME, PAIR, T)                                                                           \
+ * with `onto`, added to out[i]; then + p y[i] if there is a y, and + q z[i] if there is a z. */
+#define DEFINE_MIX(NAME, PAIR, TERMS, T)                                                                    \
     LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,         \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
-                          int64_t width, int64_t onto) {                                                    \
+               int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
+               const T *z, int64_t z_stride) {                                                              \
         const int64_t tiles = (width + TILE - 1) / TILE;                                                    \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
@@ -44,6 +59,10 @@ DEFINE_PAIR(pair_f64, double)
                     if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
                         source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
                         PAIR(o, o + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
+                        if (y)                                                                              \
+                            for (int64_t j = 0; j < 2; j++)                                                 \
+                                TERMS(o + j * out_stride, (T)*p, y + (i + j) * y_stride + low, (T)*q,       \
+                                      z ? z + (i + j) * z_stride + low : z, n);                             \
                         i++;                                                                                \
                         continue;                                                                           \
                     }                                                                                       \
@@ -67,31 +86,29 @@ DEFINE_PAIR(pair_f64, double)
                     const T u = weight[e];                                                                  \
                     for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                       \
                 }                                                                                           \
+                if (y)                                                                                      \
+                    TERMS(o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n);      \
             }                                                                                               \
         }                                                                                                   \
     }
 
-DEFINE_MIX(tacit_mix_f32, pair_f32, float)
-DEFINE_MIX(tacit_mix_f64, pair_f64, double)
+DEFINE_MIX(tacit_mix_f32, pair_f32, terms_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, terms_f64, double)
 
 /* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
-#define DEFINE_ADD(NAME, T)                                                                                  \
+#define DEFINE_ADD(NAME, TERMS, T)                                                                           \
     LOOP(NAME)(T *out, int64_t out_stride, const double *a, const T *x, int64_t x_stride,         \
                           const double *b, const T *y, int64_t y_stride, int64_t first, int64_t last,        \
                           int64_t width) {                                                                   \
         for (int64_t i = first; i < last; i++) {                                                             \
             T *restrict o = out + i * out_stride;                                                            \
             const T *u = x + i * x_stride, *v = y ? y + i * y_stride : y;                                    \
-            const T p = (T)*a, q = (T)*b;                                                                    \
-            if (v)                                                                                           \
-                for (int64_t k = 0; k < width; k++) o[k] = (o[k] + p * u[k]) + q * v[k];                     \
-            else                                                                                             \
-                for (int64_t k = 0; k < width; k++) o[k] += p * u[k];                                        \
+            TERMS(o, (T)*a, u, (T)*b, v, width);                                                             \
         }                                                                                                    \
     }
 
-DEFINE_ADD(tacit_add_f32, float)
-DEFINE_ADD(tacit_add_f64, double)
+DEFINE_ADD(tacit_add_f32, terms_f32, float)
+DEFINE_ADD(tacit_add_f64, terms_f64, double)
 
 /* bad[i] = whether row i has an infinity or NaN: without the sign, its bits are at least those of infinity. */
 #define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
