@@ -230,14 +230,16 @@ class Computed(Rows):
             and not any(isinstance(one, Added) for one in rows)
         )
 
-    def plus(self, terms: list[tuple[float, Tensor]]) -> Tensor:
-        """The value plus coefficient · rows of each term, of rows that nothing else refers to."""
-        return self._compute(terms)
+    def plus(self, terms: list[tuple[float, Tensor]], out: Tensor | None) -> Tensor:
+        """The value plus coefficient · rows of each term, written into `out`, one of the terms."""
+        return self._compute(terms, out)
 
-    def _compute(self, terms: list[tuple[float, Tensor]] | None = None) -> Tensor:
+    def _compute(
+        self, terms: list[tuple[float, Tensor]] | None = None, out: Tensor | None = None
+    ) -> Tensor:
         self._inputs[0].tensor()
         value, owned = _take(self._inputs)
-        out = self._workspace.buffers.take(value)
+        out = self._workspace.buffers.take(value) if out is None else out
         if terms is None or self._write_sum is None:
             self._write(out, value)
         else:
@@ -344,14 +346,15 @@ class LinearCombination(Rows):
         for one in reversed(rows):
             one.tensor()
         del one
-        terms, recycled = [], []
+        terms, owned_values = [], []
         while rows:
             value, owned = _take(rows)
             terms.append((cast(float, coefficients.pop()), value))
-            if owned:
-                recycled.append(value)
-        out = first.plus(terms)
-        for value in recycled:
+            if owned and value.is_contiguous():
+                owned_values.append(value)
+        # Into the memory of a term, if nothing else needs it.
+        out = first.plus(terms, owned_values.pop() if owned_values else None)
+        for value in owned_values:
             self._workspace.buffers.give(value)
         return out
 

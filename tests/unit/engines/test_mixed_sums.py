@@ -60,12 +60,14 @@ def test_terms(count):
     second = (0.0, None) if count == 1 else terms[1]
     native.add(expected, *terms[0], *second, slice(0, 4))
     assert torch.equal(out, expected)
+    # The sum may replace one of its terms.
+    last = terms[-1][1]
+    native.mix(begin, source, weight, x, last, slice(0, 4), terms=terms)
+    assert torch.equal(last, expected)
 
 
 def test_terms_that_do_not_fit_are_refused():
     begin, source, x = torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(1, 4)
     for terms in ([(1.0, torch.zeros(1, 3))], 3 * [(1.0, x)]):
         with pytest.raises(ValueError, match="terms onto"):
-            native.mix(
-                begin, source, torch.ones(1), x, torch.zeros(1, 4), slice(0, 1), terms=terms
-            )
+            native.mix(begin, source, torch.ones(1), x, torch.zeros(1, 4), slice(0, 1), terms=terms)

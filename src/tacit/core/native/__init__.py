@@ -138,14 +138,15 @@ def mix(
         out: Where to write [n, P]; each row is contiguous.
         rows: Which rows of `out` to write.
         onto: Add to `out` instead.
-        terms: At most two factors with rows like `out`, which are added afterwards.
+        terms: At most two factors with rows like `out`, which are added one after the other. Not
+            together with `onto`. One of them may be `out`.
     """
     if not (x.dtype == out.dtype == weight.dtype and out.shape == (len(begin) - 1, x.shape[1])):
         raise ValueError(
             f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients "
             f"with {weight.dtype} weights"
         )
-    if len(terms) > 2 or any(
+    if len(terms) > (0 if onto else 2) or any(
         (term.shape, term.dtype) != (out.shape, out.dtype) or term.stride(1) != 1
         for _, term in terms
     ):

@@ -6,6 +6,8 @@
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
+/* The same where sums are kept apart until all terms are added. */
+#define TERMS_TILE 3136
 /* Sums in double precision that stay in the nearest cache. */
 #define SUMS 1024
 /* Independent running maxima, which can be computed in parallel. */
@@ -26,30 +28,31 @@
 DEFINE_PAIR(pair_f32, float)
 DEFINE_PAIR(pair_f64, double)
 
-/* out += a x, and then b y if there is a y. */
+/* out = sum + a x, and then + b y if there is a y. `out` may be any of the others. */
 #define DEFINE_TERMS(NAME, T)                                                                                \
-    static inline void NAME(T *restrict out, T a, const T *x, T b, const T *y, int64_t n) {                  \
+    static inline void NAME(T *out, const T *sum, T a, const T *x, T b, const T *y, int64_t n) {             \
         if (y)                                                                                               \
-            for (int64_t k = 0; k < n; k++) out[k] = (out[k] + a * x[k]) + b * y[k];                         \
+            for (int64_t k = 0; k < n; k++) out[k] = (sum[k] + a * x[k]) + b * y[k];                         \
         else                                                                                                 \
-            for (int64_t k = 0; k < n; k++) out[k] += a * x[k];                                              \
+            for (int64_t k = 0; k < n; k++) out[k] = sum[k] + a * x[k];                                      \
     }
 
 DEFINE_TERMS(terms_f32, float)
 DEFINE_TERMS(terms_f64, double)
 
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
- * with `onto`, added to out[i]; then + p y[i] if there is a y, and + q z[i] if there is a z. */
+ * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be zero. */
 #define DEFINE_MIX(NAME, PAIR, TERMS, T)                                                                    \
-    LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,         \
+    LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,                    \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
                int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
                const T *z, int64_t z_stride) {                                                              \
-        const int64_t tiles = (width + TILE - 1) / TILE;                                                    \
+        const int64_t tile_size = y ? TERMS_TILE : TILE, tiles = (width + tile_size - 1) / tile_size;       \
+        T sums[2 * TERMS_TILE];                                                                             \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
             for (int64_t i = first; i < last; i++) {                                                        \
-                T *restrict o = out + i * out_stride + low;                                                 \
+                T *const row = out + i * out_stride + low, *restrict const o = y ? sums : row;              \
                 int64_t e = begin[i];                                                                       \
                 const int64_t end = begin[i + 1];                                                           \
                 if (!onto && end - e >= 3) {                                                                \
@@ -58,10 +61,10 @@ DEFINE_TERMS(terms_f64, double)
                     const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                            \
                     if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
                         source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
-                        PAIR(o, o + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
+                        PAIR(o, y ? sums + TERMS_TILE : row + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
                         if (y)                                                                              \
                             for (int64_t j = 0; j < 2; j++)                                                 \
-                                TERMS(o + j * out_stride, (T)*p, y + (i + j) * y_stride + low, (T)*q,       \
+                                TERMS(row + j * out_stride, sums + j * TERMS_TILE, (T)*p, y + (i + j) * y_stride + low, (T)*q,\
                                       z ? z + (i + j) * z_stride + low : z, n);                             \
                         i++;                                                                                \
                         continue;                                                                           \
@@ -87,7 +90,7 @@ DEFINE_TERMS(terms_f64, double)
                     for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                       \
                 }                                                                                           \
                 if (y)                                                                                      \
-                    TERMS(o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n);      \
+                    TERMS(row, o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n); \
             }                                                                                               \
         }                                                                                                   \
     }
@@ -101,9 +104,9 @@ DEFINE_MIX(tacit_mix_f64, pair_f64, terms_f64, double)
                           const double *b, const T *y, int64_t y_stride, int64_t first, int64_t last,        \
                           int64_t width) {                                                                   \
         for (int64_t i = first; i < last; i++) {                                                             \
-            T *restrict o = out + i * out_stride;                                                            \
+            T *o = out + i * out_stride;                                                                     \
             const T *u = x + i * x_stride, *v = y ? y + i * y_stride : y;                                    \
-            TERMS(o, (T)*a, u, (T)*b, v, width);                                                             \
+            TERMS(o, o, (T)*a, u, (T)*b, v, width);                                                          \
         }                                                                                                    \
     }
 
