@@ -1,13 +1,13 @@
 /* Weighted sums and checks of rows. */
 #define pair_f32 FOR_TARGET(pair_f32)
 #define pair_f64 FOR_TARGET(pair_f64)
+#define pair_terms_f32 FOR_TARGET(pair_terms_f32)
+#define pair_terms_f64 FOR_TARGET(pair_terms_f64)
 #define terms_f32 FOR_TARGET(terms_f32)
 #define terms_f64 FOR_TARGET(terms_f64)
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
-/* The same where sums are kept apart until all terms are added. */
-#define TERMS_TILE 3136
 /* Sums in double precision that stay in the nearest cache. */
 #define SUMS 1024
 /* Independent running maxima, which can be computed in parallel. */
@@ -32,23 +32,45 @@ DEFINE_PAIR(pair_f64, double)
 #define DEFINE_TERMS(NAME, T)                                                                                \
     static inline void NAME(T *out, const T *sum, T a, const T *x, T b, const T *y, int64_t n) {             \
         if (y)                                                                                               \
-            for (int64_t k = 0; k < n; k++) out[k] = (sum[k] + a * x[k]) + b * y[k];                         \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = (sum[k] + a * x[k]) + b * y[k];            \
         else                                                                                                 \
-            for (int64_t k = 0; k < n; k++) out[k] = sum[k] + a * x[k];                                      \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = sum[k] + a * x[k];                         \
     }
 
 DEFINE_TERMS(terms_f32, float)
 DEFINE_TERMS(terms_f64, double)
 
+/* As a pair, plus the terms of both rows: p y and, if there is a z, q z. `one` and `next` may be rows of y or z. */
+#define DEFINE_PAIR_TERMS(NAME, T)                                                                          \
+    static inline void NAME(T *one, T *next, const T *a, const T *b, const T *c, const T *d, const T *weight,\
+                            T s, const T *y, const T *y_next, T t, const T *z, const T *z_next, int64_t n) {\
+        const T u = weight[0], v = weight[1], w = weight[2], p = weight[3], q = weight[4], r = weight[5];   \
+        if (z)                                                                                              \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
+                const T left = b[k], right = c[k];                                                          \
+                one[k] = ((u * a[k] + v * left + w * right) + s * y[k]) + t * z[k];                         \
+                next[k] = ((p * left + q * right + r * d[k]) + s * y_next[k]) + t * z_next[k];              \
+            }                                                                                               \
+        else                                                                                                \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
+                const T left = b[k], right = c[k];                                                          \
+                one[k] = (u * a[k] + v * left + w * right) + s * y[k];                                      \
+                next[k] = (p * left + q * right + r * d[k]) + s * y_next[k];                                \
+            }                                                                                               \
+    }
+
+DEFINE_PAIR_TERMS(pair_terms_f32, float)
+DEFINE_PAIR_TERMS(pair_terms_f64, double)
+
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
  * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be zero. */
-#define DEFINE_MIX(NAME, PAIR, TERMS, T)                                                                    \
+#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, TERMS, T)                                                        \
     LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,                    \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
                int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
                const T *z, int64_t z_stride) {                                                              \
-        const int64_t tile_size = y ? TERMS_TILE : TILE, tiles = (width + tile_size - 1) / tile_size;       \
-        T sums[2 * TERMS_TILE];                                                                             \
+        const int64_t tiles = (width + TILE - 1) / TILE;                                   \
+        T sums[TILE];                                                                                       \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
             for (int64_t i = first; i < last; i++) {                                                        \
@@ -61,11 +83,13 @@ DEFINE_TERMS(terms_f64, double)
                     const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                            \
                     if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
                         source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
-                        PAIR(o, y ? sums + TERMS_TILE : row + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
+                        const T *d = x + source[end + 2] * x_stride + low;                                  \
                         if (y)                                                                              \
-                            for (int64_t j = 0; j < 2; j++)                                                 \
-                                TERMS(row + j * out_stride, sums + j * TERMS_TILE, (T)*p, y + (i + j) * y_stride + low, (T)*q,\
-                                      z ? z + (i + j) * z_stride + low : z, n);                             \
+                            PAIR_TERMS(row, row + out_stride, a, b, c, d, weight + e, (T)*p, y + i * y_stride + low,\
+                                       y + (i + 1) * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, \
+                                       z ? z + (i + 1) * z_stride + low : z, n);                            \
+                        else                                                                                \
+                            PAIR(row, row + out_stride, a, b, c, d, weight + e, n);                         \
                         i++;                                                                                \
                         continue;                                                                           \
                     }                                                                                       \
@@ -95,8 +119,8 @@ DEFINE_TERMS(terms_f64, double)
         }                                                                                                   \
     }
 
-DEFINE_MIX(tacit_mix_f32, pair_f32, terms_f32, float)
-DEFINE_MIX(tacit_mix_f64, pair_f64, terms_f64, double)
+DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, terms_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, double)
 
 /* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
 #define DEFINE_ADD(NAME, TERMS, T)                                                                           \
