@@ -47,6 +47,19 @@ class WorkerPool:
         if errors:
             raise errors[0]
 
+    def run_evenly(self, work: Callable[[T], None], pieces: Iterable[T]) -> None:
+        """Do the work as `run` does, but leave no thread idle at the end.
+
+        A remainder of fewer pieces than threads is done one piece after the other in the calling
+        thread, each with as many threads of the numerics library. For pieces of much work each.
+        """
+        everything = list(pieces)
+        whole = len(everything) - len(everything) % self.size
+        self.run(work, everything[:whole])
+        with torch_threads(self.size) if self.size > 1 else nullcontext():
+            for piece in everything[whole:]:
+                work(piece)
+
     def split(self, count: int, largest: int | None = None) -> list[slice]:
         """Split `count` items into equal ranges of at most `largest` that keep all workers busy."""
         passes = 1 if largest is None else -(-count // (self.size * max(1, largest)))

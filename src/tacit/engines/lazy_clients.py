@@ -41,8 +41,10 @@ class LazyNetwork:
             mixed = network.mix(**{tag: evaluated(sent) for tag, sent in rows.items()})
             return tuple(Known(one, workspace) for one in mixed)
         network.count_mix(rows.values())
+        write_sum = network.mix_sum_into if network.mixes_sums else None
         return tuple(
-            Computed(network.mix_into, self._rows(sent), workspace) for sent in rows.values()
+            Computed(network.mix_into, self._rows(sent), workspace, write_sum)
+            for sent in rows.values()
         )
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Any:

@@ -199,24 +199,51 @@ class Known(Rows):
 
 
 class Computed(Rows):
-    """Rows that `write(out, value)` computes from the value of other rows of the same shape."""
+    """Rows that `write(out, value)` computes from the value of other rows of the same shape.
 
-    __slots__ = ("_inputs", "_write")
+    If there is a `write_sum(out, value, terms)`, it adds up to two terms coefficient · rows in the
+    same pass, with the same result.
+    """
+
+    __slots__ = ("_inputs", "_write", "_write_sum")
 
     def __init__(
-        self, write: Callable[[Tensor, Tensor], object], rows: Rows, workspace: Workspace
+        self,
+        write: Callable[[Tensor, Tensor], object],
+        rows: Rows,
+        workspace: Workspace,
+        write_sum: Callable[[Tensor, Tensor, list[tuple[float, Tensor]]], object] | None = None,
     ) -> None:
         super().__init__(rows, workspace, rows._depth + 1)
-        self._write = write
+        self._write, self._write_sum = write, write_sum
         self._inputs = [rows]
         if self._depth > DEEPEST:
             self.tensor()
 
-    def _compute(self) -> Tensor:
+    def can_add(self, coefficients: list[Coefficient], rows: list[Rows]) -> bool:
+        """Whether `plus` can add these terms: not those that are drawn while they are added."""
+        return (
+            self._write_sum is not None
+            and 1 <= len(rows) <= 2
+            and self.shape.numel() >= SMALL
+            and all(isinstance(coefficient, float) for coefficient in coefficients)
+            and not any(isinstance(one, Added) for one in rows)
+        )
+
+    def plus(self, terms: list[tuple[float, Tensor]], out: Tensor | None) -> Tensor:
+        """The value plus coefficient · rows of each term, written into `out`, one of the terms."""
+        return self._compute(terms, out)
+
+    def _compute(
+        self, terms: list[tuple[float, Tensor]] | None = None, out: Tensor | None = None
+    ) -> Tensor:
         self._inputs[0].tensor()
         value, owned = _take(self._inputs)
-        out = self._workspace.buffers.take(value)
-        self._write(out, value)
+        out = self._workspace.buffers.take(value) if out is None else out
+        if terms is None or self._write_sum is None:
+            self._write(out, value)
+        else:
+            self._write_sum(out, value, terms)
         if owned and is_only_reference(value):  # A loss may have kept a part of it.
             self._workspace.buffers.give(value)
         return out
@@ -273,6 +300,8 @@ class LinearCombination(Rows):
             rows += reversed(inner._rows)
             inner._rows = []
             del inner
+        if self._adds_to_first(coefficients, rows):
+            return self._first_plus(coefficients, rows)
         # The operands first: computing them may be the last other use of the first one.
         for place in range(len(rows) - 1, -1, -1):
             if not isinstance(rows[place], Added):
@@ -296,6 +325,36 @@ class LinearCombination(Rows):
                 recycled.append(value)
         self._workspace.add(out, terms)
         for value in recycled:
+            self._workspace.buffers.give(value)
+        return out
+
+    def _adds_to_first(self, coefficients: list[Coefficient], rows: list[Rows]) -> bool:
+        """Whether the first operand is still to be computed, for this only, and can add others."""
+        first = rows[-1]
+        return (
+            isinstance(first, Computed)
+            and first._value is None
+            and _is_one(coefficients[-1])
+            and getrefcount(first) == 3  # the list, this variable and the argument
+            and first.can_add(coefficients[:-1], rows[:-1])
+        )
+
+    def _first_plus(self, coefficients: list[Coefficient], rows: list[Rows]) -> Tensor:
+        """The sum of rows, last one first, computed with the first operand in one pass."""
+        first = cast(Computed, rows.pop())
+        coefficients.pop()
+        for one in reversed(rows):
+            one.tensor()
+        del one
+        terms, owned_values = [], []
+        while rows:
+            value, owned = _take(rows)
+            terms.append((cast(float, coefficients.pop()), value))
+            if owned and value.is_contiguous():
+                owned_values.append(value)
+        # Into the memory of a term, if nothing else needs it.
+        out = first.plus(terms, owned_values.pop() if owned_values else None)
+        for value in owned_values:
             self._workspace.buffers.give(value)
         return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 
@@ -77,8 +78,24 @@ class Product:
                 (rows, self._source[entry], self._weight[entry]) for rows, entry in parts
             ]
 
-    def write(self, out: Tensor, x: Tensor, *, accumulate: bool = False) -> None:
-        """Write A·x into `out` [n, P], or add it to `out` if `accumulate`."""
+    @property
+    def adds_terms(self) -> bool:
+        """Whether `write` can add other rows."""
+        return self._compiled
+
+    def write(
+        self,
+        out: Tensor,
+        x: Tensor,
+        *,
+        accumulate: bool = False,
+        terms: Sequence[tuple[float, Tensor]] = (),
+    ) -> None:
+        """Write A·x into `out` [n, P], or add it to `out` if `accumulate`.
+
+        With `adds_terms`, up to two terms factor·rows are added in the same pass, one after the
+        other.
+        """
         if len(x) != self._columns:
             raise ValueError(f"{len(x)} rows for a matrix of {self._columns} columns")
         if self._dense is not None:
@@ -86,7 +103,7 @@ class Product:
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
             self._pool.run(
-                lambda rows: native.mix(*entries, x, out, rows, accumulate),
+                lambda rows: native.mix(*entries, x, out, rows, accumulate, terms),
                 self._pool.split(len(out)),
             )
         elif self._kernel is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,8 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.product import Product
 from tacit.graph import Graph
+
+Terms = Sequence[tuple[float, Tensor]]
 
 
 class StackedNetwork:
@@ -51,6 +53,15 @@ class StackedNetwork:
     def mix_into(self, out: Tensor, x: Tensor) -> None:
         """Write Σⱼ wᵢⱼ xⱼ of rows x [N, P] into `out`, without counting bytes."""
         self._weights.write(out, x)
+
+    @property
+    def mixes_sums(self) -> bool:
+        """Whether `mix_sum_into` is possible."""
+        return self._weights.adds_terms
+
+    def mix_sum_into(self, out: Tensor, x: Tensor, terms: Terms) -> None:
+        """As `mix_into`, plus up to two terms factor·rows, in one pass."""
+        self._weights.write(out, x, terms=terms)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         self.bytes_sent += edge_rows.numel() * edge_rows.element_size()

@@ -97,6 +97,49 @@ def test_convolutions(target, dtype, data, k, channels, filters, batch):
         assert is_close(x_gradient[i], images.grad.permute(1, 2, 3, 0), taps * filters)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    *(TARGETS, TYPES, st.data(), st.integers(1, 2), st.integers(1, 3), st.integers(1, 70)),
+    *(st.booleans(), st.booleans()),
+)
+def test_pooling(target, dtype, data, k, filters, batch, biased, relu):
+    size = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    stride = tuple(n + data.draw(st.integers(0, 1)) for n in size)
+    image = [n + data.draw(st.integers(0, 5)) for n in size]
+    # Few different numbers, so that some of a window are equal.
+    x = torch.randint(-3, 3, (k, filters, *image, batch)).to(dtype)
+    b = torch.randint(-1, 2, (k, filters)).to(dtype)
+    dx, b_gradient = [], torch.empty(k, filters, dtype=dtype)
+
+    def work():
+        y, where = layers.pool(x, size, stride, b if biased else None, relu)
+        dy = torch.arange(y.numel(), dtype=dtype).view(y.shape) + 1
+        parts = (x.shape, size, stride, relu, b_gradient if biased else None)
+        dx.extend((y, dy, layers.unpool(dy, (y, where), *parts)))
+
+    on(target, work)
+    y, dy, found = dx
+    images, shift = x.clone().requires_grad_(), b.clone().requires_grad_()
+    each = functional.max_pool2d(images.permute(0, 4, 1, 2, 3).flatten(0, 1), size, stride)
+    exact = each.unflatten(0, (k, batch)).permute(0, 2, 3, 4, 1)
+    exact = exact + shift[:, :, None, None, None] if biased else exact
+    exact = exact.relu() if relu else exact
+    exact.backward(dy)
+    assert torch.equal(y, exact.detach())
+    assert torch.equal(found, images.grad)
+    if biased:
+        assert torch.allclose(b_gradient, shift.grad, rtol=1e-5)
+
+
+def test_pooling_finds_what_is_not_a_number():
+    x = torch.zeros(1, 1, 2, 2, 3)
+    x[0, 0, 1, 0, 1] = torch.nan
+    for relu in (False, True):
+        y, where = layers.pool(x, (2, 2), (2, 2), None, relu)
+        assert y.isnan().flatten().tolist() == [False, True, False]
+        assert where.flatten().tolist() == [0, 2, 0]
+
+
 def test_shapes_that_do_not_fit_are_refused():
     one, two = torch.zeros(1, 2, 3), torch.zeros(1, 4, 5)
     with pytest.raises(ValueError, match="products of"):

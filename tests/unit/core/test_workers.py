@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from tacit.core.workers import WorkerPool, torch_threads
+from tacit.core.workers import WorkerPool, current_pool, torch_threads
 
 
 @given(st.integers(0, 300), st.integers(1, 7), st.none() | st.integers(0, 60))
@@ -102,7 +102,7 @@ def test_one_worker_where_a_gpu_does_the_work():
 
 THREADS = """
 import threading, torch
-from tacit.core.workers import WorkerPool, torch_threads
+from tacit.core.workers import WorkerPool, current_pool, torch_threads
 
 def of_a_new_thread():
     seen = []
@@ -172,3 +172,33 @@ def test_torch_threads():
     with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 3), (2, 4), (2, 5), (3, 2), (3, 7)])
+def test_what_remains_after_whole_rounds_gets_all_threads(size, count):
+    pool, seen = WorkerPool(size), []
+
+    def work(piece):
+        alone = threading.current_thread() is threading.main_thread()
+        seen.append((piece, alone, torch.get_num_threads()))
+
+    with torch_threads(1), pool.exclusive():
+        pool.run_evenly(work, range(count))
+        assert torch.get_num_threads() == 1
+    assert sorted(piece for piece, *_ in seen) == list(range(count))
+    whole = count - count % size
+    for piece, alone, threads in seen:
+        assert alone == (size == 1 or piece >= whole)
+        assert threads == (size if piece >= whole else 1)
+
+
+def test_loops_without_a_pool_use_that_of_the_block():
+    pool = WorkerPool(2)
+    inner = []
+    with pool.exclusive():
+        assert current_pool() is pool
+        pool.run(lambda piece: inner.append(current_pool().size), range(4))
+    # A worker works alone: waiting for its own pool would never end.
+    assert inner == [1] * 4
+    with torch_threads(1):
+        assert current_pool().size == 1

@@ -74,7 +74,7 @@ def test_other_shapes_are_timed_on_their_own(monkeypatch):
 
 def test_the_fastest_backend_is_chosen(monkeypatch):
     timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
-    monkeypatch.setattr(backends, "_seconds", lambda work, like: next(timings))
+    monkeypatch.setattr(backends, "_seconds", lambda work, like, best: next(timings))
     candidates = {
         strategy: GradientBackend.of(task_of(smooth), strategy)
         for strategy in ("batched", "looped")
@@ -191,3 +191,33 @@ def test_a_loss_that_draws_at_random_is_refused():
 
     with pytest.raises(Misuse, match="loss draws from a hidden random stream"):
         simulate(DSGT(lr=0.1), task_of(shaky), Topology.ring(3).mixing("metropolis"), steps=1)
+
+
+@pytest.mark.parametrize(
+    ("taken", "best", "runs", "found"),
+    [
+        ([0.1, 0.03, 0.02], 1.0, 3, 0.02),
+        ([0.9, 0.8], 1.0, 2, 0.8),
+        ([6.0], 1.0, 1, 6.0),
+    ],
+)
+def test_backends_that_take_long_are_timed_less_often(taken, best, runs, found, monkeypatch):
+    clock, calls = [0.0], []
+
+    def work():
+        clock[0] += taken[len(calls)]
+        calls.append(clock[0])
+
+    timer = backends.timeit.Timer
+    monkeypatch.setattr(
+        backends.timeit,
+        "timeit",
+        lambda once, number: timer(once, timer=lambda: clock[0]).timeit(number),
+    )
+    monkeypatch.setattr(
+        backends.timeit,
+        "repeat",
+        lambda once, number, repeat: timer(once, timer=lambda: clock[0]).repeat(repeat, number),
+    )
+    assert backends._seconds(work, torch.zeros(1), best) == pytest.approx(found)
+    assert len(calls) == runs

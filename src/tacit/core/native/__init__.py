@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 
@@ -125,6 +126,7 @@ def mix(
     out: Tensor,
     rows: slice,
     onto: bool = False,
+    terms: Sequence[tuple[float, Tensor]] = (),
 ) -> None:
     """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows i of a slice.
 
@@ -136,16 +138,27 @@ def mix(
         out: Where to write [n, P]; each row is contiguous.
         rows: Which rows of `out` to write.
         onto: Add to `out` instead.
+        terms: At most two factors with rows like `out`, which are added one after the other. Not
+            together with `onto`. One of them may be `out`.
     """
     if not (x.dtype == out.dtype == weight.dtype and out.shape == (len(begin) - 1, x.shape[1])):
         raise ValueError(
             f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients "
             f"with {weight.dtype} weights"
         )
+    if len(terms) > (0 if onto else 2) or any(
+        (term.shape, term.dtype) != (out.shape, out.dtype) or term.stride(1) != 1
+        for _, term in terms
+    ):
+        raise ValueError(f"{len(terms)} terms onto {out.dtype} {tuple(out.shape)}")
+    factors = (ctypes.c_double * 2)(*(factor for factor, _ in terms))
+    added = [(term.data_ptr(), term.stride(0)) for _, term in terms] + 2 * [(0, 0)]
+    where = ctypes.addressof(factors)
     _call(
         f"tacit_mix_{SUFFIX[x.dtype]}",
         *(begin.data_ptr(), source.data_ptr(), weight.data_ptr(), x.data_ptr(), x.stride(0)),
         *(out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1], int(onto)),
+        *(where, *added[0], where + ctypes.sizeof(ctypes.c_double), *added[1]),
     )
 
 

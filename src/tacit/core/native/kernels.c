@@ -37,6 +37,15 @@
 #define FUSE_PRODUCTS
 #endif
 
+/* A loop whose operands are the same memory or do not overlap. */
+#if defined(__clang__)
+#define SAME_PLACE _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define SAME_PLACE _Pragma("GCC ivdep")
+#else
+#define SAME_PLACE
+#endif
+
 #define TARGET baseline
 #define VECTOR_BYTES 16
 #include "loops/all.h"

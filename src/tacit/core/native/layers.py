@@ -12,6 +12,8 @@ from tacit.core import native
 from tacit.core.native import SUFFIX
 from tacit.core.native.per_sample import Geometry
 
+Pair = tuple[int, int]
+
 # At least as many rows as loops combine at a time.
 COMBINED = 8
 # At least as many samples as loops take at a time, in numbers of 8 bytes.
@@ -117,6 +119,79 @@ def image_gradients(dy: Tensor, filters: Tensor, geometry: Geometry, out: Tensor
         *(out.data_ptr(), out.stride(0), dy.shape[-1]),
         *(ctypes.addressof(numbers), scratch.data_ptr()),
     )
+
+
+def pool(
+    x: Tensor, size: Pair, stride: Pair, b: Tensor | None, relu: bool
+) -> tuple[Tensor, Tensor]:
+    """The largest number of each window, plus b, at least zero with ReLU; and its place.
+
+    Args:
+        x: Images [k, F, height, width, B], contiguous.
+        size: Height and width of a window, at most 256 pixels.
+        stride: The distance of windows, at least their size.
+        b: [k, F] with contiguous rows, or None.
+        relu: Whether numbers below zero become zero.
+
+    Returns:
+        Images [k, F, rows, columns, B] and places uint8 of the same shape.
+    """
+    rows, columns = ((n - s) // d + 1 for n, s, d in zip(x.shape[2:4], size, stride, strict=True))
+    y = x.new_empty(*x.shape[:2], rows, columns, x.shape[4])
+    where = torch.empty(y.shape, dtype=torch.uint8)
+    if not (x.is_contiguous() and (b is None or b.shape == x.shape[:2])):
+        raise ValueError(f"pooling of images {tuple(x.shape)}")
+    numbers = _windows(x.shape, y.shape, size, stride, relu)
+    native._call(
+        f"tacit_pool_{SUFFIX[x.dtype]}",
+        *(x.data_ptr(), x.shape[0] * x.shape[1], ctypes.addressof(numbers)),
+        *((0, 0) if b is None else (b.data_ptr(), b.stride(0))),
+        *(y.data_ptr(), where.data_ptr()),
+    )
+    return y, where
+
+
+def unpool(
+    dy: Tensor,
+    pooled: tuple[Tensor, Tensor],
+    shape: torch.Size,
+    size: Pair,
+    stride: Pair,
+    relu: bool,
+    b_gradient: Tensor | None,
+) -> Tensor:
+    """The gradient of images of this shape from that of the result of `pool`.
+
+    Args:
+        dy: Like the result.
+        pooled: What `pool` returned.
+        shape: The shape of the images.
+        size: As in `pool`, like `stride` and `relu`.
+        stride: See there.
+        relu: See there.
+        b_gradient: Where to write the gradient of b, [k, F] with contiguous rows, or None.
+    """
+    y, where = pooled
+    dy = dy.contiguous()
+    dx = dy.new_empty(shape)
+    if dy.shape != y.shape:
+        raise ValueError(f"a gradient {tuple(dy.shape)} of images {tuple(y.shape)}")
+    numbers = _windows(shape, y.shape, size, stride, relu)
+    native._call(
+        f"tacit_unpool_{SUFFIX[dy.dtype]}",
+        *(dy.data_ptr(), y.data_ptr(), where.data_ptr(), shape[0] * shape[1]),
+        *(ctypes.addressof(numbers), dx.data_ptr()),
+        *((0, 0) if b_gradient is None else (b_gradient.data_ptr(), b_gradient.stride(0))),
+    )
+    return dx
+
+
+def _windows(
+    images: torch.Size, output: torch.Size, size: Pair, stride: Pair, relu: bool
+) -> ctypes.Array[ctypes.c_int64]:
+    """The numbers in the order of the struct in C."""
+    flat = (*images[2:5], *size, *stride, *output[2:4], images[1], relu)
+    return (ctypes.c_int64 * len(flat))(*flat)
 
 
 def _checked(x: Tensor, filters: Tensor, y: Tensor, g: Geometry) -> ctypes.Array[ctypes.c_int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import timeit
@@ -39,6 +40,8 @@ from tacit.tasks.task import Task
 
 # Clients in the trial.
 SAMPLE = 8
+# Seconds of a warm-up after which one timing must do, and times the best one that end a trial.
+LONG, HOPELESS = 0.5, 5
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def _time_all(
 ) -> BackendChoice:
     """The fastest backend on the same few clients."""
     out = torch.empty_like(theta)
-    seconds = {}
+    seconds: dict[Strategy, float] = {}
     for strategy, backend in backends.items():
         pieces = pool.split(len(theta), backend.clients_per_pass(theta.device))
 
@@ -157,7 +160,8 @@ def _time_all(
 
         with pool.exclusive(), backend.pass_context(theta.device):
             work = _as_in_a_run(partial(pool.run, write, pieces), theta.device)
-            seconds[strategy] = _seconds(work, theta) / len(theta)
+            best = min(seconds.values(), default=math.inf) * len(theta)
+            seconds[strategy] = _seconds(work, theta, best) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
     fastest = min(seconds, key=lambda strategy: seconds[strategy])
     return BackendChoice(fastest, f"timed once on this machine: {timing} per client")
@@ -173,15 +177,25 @@ def _as_in_a_run(work: Work, device: torch.device) -> Work:
         return work
 
 
-def _seconds(work: Callable[[], None], like: Tensor) -> float:
-    """The better of two timings, after a warm-up."""
+def _seconds(work: Callable[[], None], like: Tensor, best: float = math.inf) -> float:
+    """The better of two timings after a warm-up; fewer of what takes long.
+
+    Args:
+        work: What to time.
+        like: A tensor on the device that does the work.
+        best: The shortest time of other work. If the warm-up takes HOPELESS times as long, its own
+            time is returned.
+    """
 
     def once() -> None:
         work()
         if like.is_cuda:
             torch.cuda.synchronize()
 
-    return min(timeit.repeat(once, number=1, repeat=3)[1:])
+    warm_up = timeit.timeit(once, number=1)
+    if warm_up > HOPELESS * best:
+        return warm_up
+    return min(timeit.repeat(once, number=1, repeat=1 if warm_up > LONG else 2))
 
 
 def _cache_key(

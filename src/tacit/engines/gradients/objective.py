@@ -81,7 +81,7 @@ class HostedObjective:
         if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
             self._replay(theta, self.loader.batches(number), out)
         else:
-            self._write(theta, self.loader.chunks(number, self._split), out)
+            self._write(theta, self.loader.chunks(number, self._split_work), out)
         return self._clipped(out)
 
     def samples(self, number: int) -> Tensor | None:
@@ -101,7 +101,7 @@ class HostedObjective:
         """
         if isinstance(self.loader, FullBatchLoader):
             number = 0 if samples is None else samples
-            self._write(theta, self.loader.chunks(number, self._split), out)
+            self._write(theta, self.loader.chunks(number, self._split_work), out)
         else:
             assert samples is not None
             for rows in self._split(len(samples)):
@@ -228,7 +228,10 @@ class HostedObjective:
                 out[rows] = gradients
 
         with backend.pass_context(self.device):
-            self.pool.run(work, chunks)
+            if self.strategy == "looped":
+                self.pool.run_evenly(work, chunks)
+            else:
+                self.pool.run(work, chunks)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         proximal = self.task.require_proximal()
@@ -239,3 +242,9 @@ class HostedObjective:
 
     def _split(self, count: int) -> list[slice]:
         return self.pool.split(count, self._backend.clients_per_pass(self.device))
+
+    def _split_work(self, count: int) -> list[slice]:
+        """As `_split`; pieces of one client keep all threads busy if clients go one by one."""
+        if self.strategy == "looped" and self.pool.size > 1:
+            return self.pool.split(count, 1)
+        return self._split(count)

@@ -226,6 +226,11 @@ class MaxPool(WeightlessLayer):
         return _from_torch(dx, dy)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether compiled loops can pool such windows."""
+        return not self.overlaps and self.size[0] * self.size[1] <= 256
+
+    @property
     def overlaps(self) -> bool:
         """Whether a number may be in several windows."""
         return self.stride[0] < self.size[0] or self.stride[1] < self.size[1]

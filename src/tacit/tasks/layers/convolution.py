@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,13 @@ from tacit.core.native import layers, per_sample
 from tacit.core.native.per_sample import Geometry
 from tacit.tasks.layers.basic import CACHED, MaxPool, kernels_for, matrix
 from tacit.tasks.sample_gradients import OuterProducts
+
+
+class _Compiled(NamedTuple):
+    """What a compiled loop pooled: its result, and the shape of the images."""
+
+    result: tuple[Tensor, Tensor]
+    shape: torch.Size
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,10 @@ class Convolution:
             geometry = self._geometry(x)
             y = x.new_empty(len(x), self.outputs, *geometry.output, x.shape[-1])
             layers.convolve(x, filters, geometry, y)
+            if self.pool is not None and self.pool.is_compiled:
+                shift = b if self.bias else None
+                result = layers.pool(y, self.pool.size, self.pool.stride, shift, self.relu)
+                return result[0], (None, x, _Compiled(result, y.shape), result[0])
         else:
             windows = self._copied_windows(x)
             y = filters @ windows
@@ -88,10 +99,13 @@ class Convolution:
             return self._backward_gpu(gpu, weights, saved, dy, gradient, needs_dx)
         windows, x, pooled, y = saved
         filters_gradient, b_gradient = self._split(gradient)
-        dy = self._before_relu(dy, y)
-        if self.bias:
-            torch.sum(dy, (2, 3, 4), out=b_gradient)
-        dy = self._before_pooling(dy, pooled)
+        if isinstance(pooled, _Compiled):
+            dy = self._before_compiled_pooling(dy, pooled, b_gradient if self.bias else None)
+        else:
+            dy = self._before_relu(dy, y)
+            if self.bias:
+                torch.sum(dy, (2, 3, 4), out=b_gradient)
+            dy = self._before_pooling(dy, pooled)
         if windows is None:
             geometry = self._geometry(x)
             outputs = dy.view(len(x), self.outputs, *geometry.output, -1)
@@ -106,7 +120,10 @@ class Convolution:
         if (gpu := kernels_for(dy)) is not None:
             return self._sample_gradients_gpu(gpu, weights, saved, dy, needs_dx)
         windows, x, pooled, y = saved
-        dy = self._before_pooling(self._before_relu(dy, y), pooled)
+        if isinstance(pooled, _Compiled):
+            dy = self._before_compiled_pooling(dy, pooled, None)
+        else:
+            dy = self._before_pooling(self._before_relu(dy, y), pooled)
         dx = self._input_gradient(weights, dy, x) if needs_dx else None
         if per_sample.supports(dy):
             return dx, [self._compiled_gradients(x[0], dy[0])]
@@ -135,6 +152,15 @@ class Convolution:
         """The gradient [k, F, positions · B] of the products of filters and windows."""
         dy = dy if self.pool is None else self.pool.input_gradient(pooled, dy)
         return dy.reshape(len(dy), self.outputs, -1)
+
+    def _before_compiled_pooling(
+        self, dy: Tensor, pooled: _Compiled, b_gradient: Tensor | None
+    ) -> Tensor:
+        """As `_before_pooling` of `_before_relu`; writes the gradient of b."""
+        assert self.pool is not None
+        how = (self.pool.size, self.pool.stride, self.relu)
+        dx = layers.unpool(dy, pooled.result, pooled.shape, *how, b_gradient)
+        return dx.view(len(dx), self.outputs, -1)
 
     def _input_gradient(self, weights: Tensor, dy: Tensor, x: Tensor) -> Tensor:
         """The gradient of images, from that of products [k, F, positions · B]."""

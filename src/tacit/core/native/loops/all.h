@@ -2,6 +2,7 @@
 ROUND_PRODUCTS
 #include "rows.h"
 #include "noise.h"
+#include "pools.h"
 #include "codecs.h"
 FUSE_PRODUCTS
 #include "samples.h"

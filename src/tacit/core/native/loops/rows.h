@@ -1,6 +1,10 @@
 /* Weighted sums and checks of rows. */
 #define pair_f32 FOR_TARGET(pair_f32)
 #define pair_f64 FOR_TARGET(pair_f64)
+#define pair_terms_f32 FOR_TARGET(pair_terms_f32)
+#define pair_terms_f64 FOR_TARGET(pair_terms_f64)
+#define terms_f32 FOR_TARGET(terms_f32)
+#define terms_f64 FOR_TARGET(terms_f64)
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
@@ -24,17 +28,53 @@
 DEFINE_PAIR(pair_f32, float)
 DEFINE_PAIR(pair_f64, double)
 
+/* out = sum + a x, and then + b y if there is a y. `out` may be any of the others. */
+#define DEFINE_TERMS(NAME, T)                                                                                \
+    static inline void NAME(T *out, const T *sum, T a, const T *x, T b, const T *y, int64_t n) {             \
+        if (y)                                                                                               \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = (sum[k] + a * x[k]) + b * y[k];            \
+        else                                                                                                 \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = sum[k] + a * x[k];                         \
+    }
+
+DEFINE_TERMS(terms_f32, float)
+DEFINE_TERMS(terms_f64, double)
+
+/* As a pair, plus the terms of both rows: p y and, if there is a z, q z. `one` and `next` may be rows of y or z. */
+#define DEFINE_PAIR_TERMS(NAME, T)                                                                          \
+    static inline void NAME(T *one, T *next, const T *a, const T *b, const T *c, const T *d, const T *weight,\
+                            T s, const T *y, const T *y_next, T t, const T *z, const T *z_next, int64_t n) {\
+        const T u = weight[0], v = weight[1], w = weight[2], p = weight[3], q = weight[4], r = weight[5];   \
+        if (z)                                                                                              \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
+                const T left = b[k], right = c[k];                                                          \
+                one[k] = ((u * a[k] + v * left + w * right) + s * y[k]) + t * z[k];                         \
+                next[k] = ((p * left + q * right + r * d[k]) + s * y_next[k]) + t * z_next[k];              \
+            }                                                                                               \
+        else                                                                                                \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
+                const T left = b[k], right = c[k];                                                          \
+                one[k] = (u * a[k] + v * left + w * right) + s * y[k];                                      \
+                next[k] = (p * left + q * right + r * d[k]) + s * y_next[k];                                \
+            }                                                                                               \
+    }
+
+DEFINE_PAIR_TERMS(pair_terms_f32, float)
+DEFINE_PAIR_TERMS(pair_terms_f64, double)
+
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
- * with `onto`, added to out[i]. */
-#define DEFINE_MIX(NAME, PAIR, T)                                                                           \
-    LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,         \
+ * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be zero. */
+#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, TERMS, T)                                                        \
+    LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,                    \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
-                          int64_t width, int64_t onto) {                                                    \
-        const int64_t tiles = (width + TILE - 1) / TILE;                                                    \
+               int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
+               const T *z, int64_t z_stride) {                                                              \
+        const int64_t tiles = (width + TILE - 1) / TILE;                                   \
+        T sums[TILE];                                                                                       \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
             for (int64_t i = first; i < last; i++) {                                                        \
-                T *restrict o = out + i * out_stride + low;                                                 \
+                T *const row = out + i * out_stride + low, *restrict const o = y ? sums : row;              \
                 int64_t e = begin[i];                                                                       \
                 const int64_t end = begin[i + 1];                                                           \
                 if (!onto && end - e >= 3) {                                                                \
@@ -43,7 +83,13 @@ DEFINE_PAIR(pair_f64, double)
                     const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                            \
                     if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
                         source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
-                        PAIR(o, o + out_stride, a, b, c, x + source[end + 2] * x_stride + low, weight + e, n);\
+                        const T *d = x + source[end + 2] * x_stride + low;                                  \
+                        if (y)                                                                              \
+                            PAIR_TERMS(row, row + out_stride, a, b, c, d, weight + e, (T)*p, y + i * y_stride + low,\
+                                       y + (i + 1) * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, \
+                                       z ? z + (i + 1) * z_stride + low : z, n);                            \
+                        else                                                                                \
+                            PAIR(row, row + out_stride, a, b, c, d, weight + e, n);                         \
                         i++;                                                                                \
                         continue;                                                                           \
                     }                                                                                       \
@@ -67,31 +113,29 @@ DEFINE_PAIR(pair_f64, double)
                     const T u = weight[e];                                                                  \
                     for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                       \
                 }                                                                                           \
+                if (y)                                                                                      \
+                    TERMS(row, o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n); \
             }                                                                                               \
         }                                                                                                   \
     }
 
-DEFINE_MIX(tacit_mix_f32, pair_f32, float)
-DEFINE_MIX(tacit_mix_f64, pair_f64, double)
+DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, terms_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, double)
 
 /* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
-#define DEFINE_ADD(NAME, T)                                                                                  \
+#define DEFINE_ADD(NAME, TERMS, T)                                                                           \
     LOOP(NAME)(T *out, int64_t out_stride, const double *a, const T *x, int64_t x_stride,         \
                           const double *b, const T *y, int64_t y_stride, int64_t first, int64_t last,        \
                           int64_t width) {                                                                   \
         for (int64_t i = first; i < last; i++) {                                                             \
-            T *restrict o = out + i * out_stride;                                                            \
+            T *o = out + i * out_stride;                                                                     \
             const T *u = x + i * x_stride, *v = y ? y + i * y_stride : y;                                    \
-            const T p = (T)*a, q = (T)*b;                                                                    \
-            if (v)                                                                                           \
-                for (int64_t k = 0; k < width; k++) o[k] = (o[k] + p * u[k]) + q * v[k];                     \
-            else                                                                                             \
-                for (int64_t k = 0; k < width; k++) o[k] += p * u[k];                                        \
+            TERMS(o, o, (T)*a, u, (T)*b, v, width);                                                          \
         }                                                                                                    \
     }
 
-DEFINE_ADD(tacit_add_f32, float)
-DEFINE_ADD(tacit_add_f64, double)
+DEFINE_ADD(tacit_add_f32, terms_f32, float)
+DEFINE_ADD(tacit_add_f64, terms_f64, double)
 
 /* bad[i] = whether row i has an infinity or NaN: without the sign, its bits are at least those of infinity. */
 #define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
