@@ -228,7 +228,7 @@ class HostedObjective:
                 out[rows] = gradients
 
         with backend.pass_context(self.device):
-            if self.strategy == "looped":
+            if self._goes_one_by_one:
                 self.pool.run_evenly(work, chunks)
             else:
                 self.pool.run(work, chunks)
@@ -245,6 +245,12 @@ class HostedObjective:
 
     def _split_work(self, count: int) -> list[slice]:
         """As `_split`; pieces of one client keep all threads busy if clients go one by one."""
-        if self.strategy == "looped" and self.pool.size > 1:
+        if self._goes_one_by_one and self.pool.size > 1:
             return self.pool.split(count, 1)
         return self._split(count)
+
+    @property
+    def _goes_one_by_one(self) -> bool:
+        """Whether each client is a pass of its own, by a library that can use several threads."""
+        alone = self._backend.clients_per_pass(self.device) == 1
+        return self.strategy == "looped" or (self.strategy == "batched" and alone)
