@@ -9,6 +9,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -70,6 +71,8 @@ def run_relay(folder):
     thread = threading.Thread(target=process.run)
     thread.start()
     try:
+        while thread.is_alive() and "started" not in text.getvalue():
+            time.sleep(0.01)
         yield process, text
     finally:
         process.stop()
