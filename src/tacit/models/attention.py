@@ -84,9 +84,10 @@ class PlainAttention(nn.MultiheadAttention):
         inputs = [query] if query is key and key is value else [query, key, value]
         if not self.batch_first:
             inputs = [x.transpose(0, 1) for x in inputs]
-        q, k, v = map(self._by_head, self._projected(inputs))
+        q, k, v = (by_head(x, self.num_heads) for x in self._projected(inputs))
         scores = q @ k.mT * self.head_dim**-0.5
-        if (mask := self._mask(key_padding_mask, attn_mask, scores)) is not None:
+        mask = added_mask(key_padding_mask, attn_mask, self.num_heads, scores)
+        if mask is not None:
             scores = scores + mask
         weights = scores.softmax(-1)
         if dropping:
@@ -101,43 +102,54 @@ class PlainAttention(nn.MultiheadAttention):
 
     def _projected(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Queries, keys and values [B, length, E], of three inputs or of one for all."""
-        projected: Sequence[Tensor]
-        if len(inputs) == 1 and self._qkv_same_embed_dim:
-            whole = functional.linear(inputs[0], self.in_proj_weight, self.in_proj_bias)
-            projected = whole.chunk(3, -1)
-        else:
-            matrices: Sequence[Tensor] = (
-                self.q_proj_weight,
-                self.k_proj_weight,
-                self.v_proj_weight,
-            )
-            if self._qkv_same_embed_dim:
-                matrices = self.in_proj_weight.chunk(3)
-            biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-            each = inputs if len(inputs) == 3 else 3 * list(inputs)
-            triples = zip(each, matrices, biases, strict=True)
-            projected = [functional.linear(x, matrix, bias) for x, matrix, bias in triples]
+        matrices: Tensor | Sequence[Tensor] = self.in_proj_weight
+        if not self._qkv_same_embed_dim:
+            matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        projected = project(inputs, matrices, self.in_proj_bias)
         if self.adapter is None:
             return projected
         return [x + more for x, more in zip(projected, self.adapter(*inputs), strict=True)]
 
-    def _by_head(self, x: Tensor) -> Tensor:
-        """[B, length, E] as [B, heads, length, E/heads]."""
-        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
-    def _mask(
-        self, padding: Tensor | None, attention: Tensor | None, scores: Tensor
-    ) -> Tensor | None:
-        """What is added to the scores [B, heads, length, length]."""
-        masks = []
-        if padding is not None:
-            masks.append(padding[:, None, None, :])
-        if attention is not None:
-            masks.append(attention if attention.ndim == 2 else attention.reshape(scores.shape))
-        added = [
-            torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -torch.inf)
-            if mask.dtype == torch.bool
-            else mask.to(scores.dtype)
-            for mask in masks
-        ]
-        return sum(added[1:], added[0]) if added else None
+def project(
+    inputs: Sequence[Tensor], matrices: Tensor | Sequence[Tensor], bias: Tensor | None
+) -> Sequence[Tensor]:
+    """Queries, keys and values, of three inputs [..., D] or of one for all.
+
+    `matrices` are three, or one of all rows of the three; `bias` is of all rows.
+    """
+    if len(inputs) == 1 and isinstance(matrices, Tensor):
+        return functional.linear(inputs[0], matrices, bias).chunk(3, -1)
+    three = matrices.chunk(3) if isinstance(matrices, Tensor) else matrices
+    biases = [None] * 3 if bias is None else bias.chunk(3)
+    each = inputs if len(inputs) == 3 else 3 * list(inputs)
+    triples = zip(each, three, biases, strict=True)
+    return [functional.linear(x, matrix, own) for x, matrix, own in triples]
+
+
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """[B, length, E] as [B, heads, length, E/heads]."""
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def added_mask(
+    padding: Tensor | None, attention: Tensor | None, heads: int, like: Tensor
+) -> Tensor | None:
+    """What is added to scores [B, heads, length, length], from both kinds of masks.
+
+    Masks are bool, True where nothing is seen, or numbers. That of attention is for all samples and
+    heads, or for each: [B · heads, length, length].
+    """
+    masks = []
+    if padding is not None:
+        masks.append(padding[:, None, None, :])
+    if attention is not None:
+        own = attention.ndim == 3
+        masks.append(attention.unflatten(0, (-1, heads)) if own else attention)  # type: ignore[no-untyped-call]
+    added = [
+        torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf)
+        if mask.dtype == torch.bool
+        else mask.to(like.dtype)
+        for mask in masks
+    ]
+    return sum(added[1:], added[0]) if added else None
