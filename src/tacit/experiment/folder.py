@@ -21,6 +21,9 @@ NEUTRAL_RUN_KEYS = (
     "allow_divergence",
 )  # fmt: skip
 
+# Keys of [run] that were added later, and what runs did before.
+LATER_RUN_KEYS = {"prg": "philox", "precision": "float32"}
+
 
 class RunFolder:
     """The files of one run below `path`."""
@@ -97,8 +100,9 @@ def fingerprint(config: Config) -> str:
             plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     for key in NEUTRAL_RUN_KEYS:
         del plain["run"][key]
-    if plain["run"]["prg"] == "philox":
+    for key, default in LATER_RUN_KEYS.items():
         # Runs from before this key existed keep their fingerprint.
-        del plain["run"]["prg"]
+        if plain["run"][key] == default:
+            del plain["run"][key]
     plain.pop("transcript", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
