@@ -82,6 +82,10 @@ class DividedNetwork:
                 return
             links = self._links.setdefault((source, name), set())
             links |= {writer, back[1]}
+            # The network may have been divided while this connection was made.
+            if not self._may_talk(source, name):
+                for end in (writer, back[1]):
+                    end.transport.abort()
             await asyncio.gather(_pump(reader, back[1]), _pump(back[0], writer))
             links -= {writer, back[1]}
 
