@@ -9,7 +9,10 @@ import tacit
 from support import suited
 from support.suited import PROMISE
 from tacit import ALGORITHMS
+from tacit.algorithms.algorithm import tensors_of
+from tacit.core.rows import is_shared
 from tacit.core.schedules import Exponential
+from tacit.engines.capture.iteration import overwrite
 
 N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
@@ -63,3 +66,20 @@ def case(name, uneven=True):
     promise = CLIENTS if name.endswith("clients") else PROMISE
     task = digits(uneven=uneven)
     return suited.suited(VARIANTS[name], task, GRAPH, promise=promise, steps=40)
+
+
+def capture_on_cpu(step):
+    """Run the text of a step once for each place of its state, and undo the effects."""
+    first = tensors_of(step.state)
+    before = {name: rows.clone() for name, rows in first.items()}
+    del first
+
+    def capture(work, device):
+        work()
+        return work
+
+    step.capture(capture)
+    for tensor in step.buffers.held():
+        if not is_shared(tensor):
+            tensor.fill_(torch.nan)
+    overwrite(tensors_of(step.state), before)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from capturable import capture_on_cpu
 from hosting import rows_of, run_apart, run_together
 from rank_workers import Workers
 from small_modules import ALGORITHMS, CLIENTS, GRAPH, MODULES, SEED, STEPS, module_case
@@ -9,7 +10,7 @@ from small_modules import ALGORITHMS, CLIENTS, GRAPH, MODULES, SEED, STEPS, modu
 from tacit import Misuse, Setting, Simulation
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core import native
-from tacit.engines.capture.iteration import CapturedStep, copied_state, overwrite
+from tacit.engines.capture.iteration import CapturedStep, copied_state
 from tacit.engines.gradients.strategies import STRATEGIES
 from tacit.engines.watchdog import Watchdog
 
@@ -80,17 +81,9 @@ def test_a_captured_iteration(label, name, together, monkeypatch):
     """As a GPU replays it, here by the CPU."""
     monkeypatch.setattr(native, "_library", lambda: None)
     simulation = advanced(started(label, name, "batched"), 1)
-    state = copied_state(simulation.state)
-
-    def capture(work, device):
-        """Run the text once, as a capture does, and undo its effects."""
-        before = copied_state(state)
-        work()
-        overwrite(tensors_of(state), tensors_of(before))
-        return work
-
-    algorithm = simulation.algorithm
-    replayed = CapturedStep(algorithm, simulation.here, state, Watchdog(), capture)
+    state = [copied_state(simulation.state)]
+    replayed = CapturedStep(simulation.algorithm, simulation.here, state.pop(), Watchdog())
+    capture_on_cpu(replayed)
     for t in range(1, STEPS):
         replayed.replay(t)
     assert_close(replayed.state, together[0][-1])

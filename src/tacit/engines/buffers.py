@@ -7,6 +7,7 @@ takes what the last one left, as long as nothing else refers to it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
 from weakref import getweakrefcount
 
@@ -19,18 +20,29 @@ storage_uses = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class Buffers:
-    """Tensors that may be written into."""
+    """Tensors that may be written into.
 
-    def __init__(self) -> None:
+    Args:
+        held: The first tensors of buffers that hold all of theirs for good: addresses of captured
+            iterations. By default, tensors that are not used again are freed.
+    """
+
+    def __init__(self, held: Iterable[Tensor] | None = None) -> None:
         self._free: list[Tensor] = []
+        self._held = None if held is None else list(held)
 
     def take(self, like: Tensor) -> Tensor:
         """An uninitialised tensor of the same shape, dtype and device as `like`, never `like`."""
         for place, tensor in enumerate(self._free):
-            same = (tensor.shape, tensor.dtype, tensor.device)
-            if same == (like.shape, like.dtype, like.device) and tensor is not like:
+            if _are_alike(tensor, like):
                 return self._free.pop(place)
-        return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        for tensor in self._held or ():
+            if _are_alike(tensor, like) and is_only_reference(tensor, self):
+                return tensor
+        new = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        if self._held is not None:
+            self._held.append(new)
+        return new
 
     def clear(self) -> None:
         """Free all tensors that wait to be used again."""
@@ -38,18 +50,33 @@ class Buffers:
 
     def give(self, tensor: Tensor) -> None:
         """Offer a tensor that nothing refers to any more."""
+        if self._held is not None:
+            return
         if tensor.is_contiguous() and all(tensor is not one for one in self._free):
             self._free = [*self._free[1 - KEPT :], tensor]
 
+    def held(self) -> list[Tensor]:
+        """The tensors that are held for good."""
+        return list(self._held or ())
 
-def is_only_reference(tensor: Tensor) -> bool:
-    """Whether the caller's variable is all that refers to a tensor and to its memory."""
-    return _counts_can_be_trusted() and _is_alone(tensor)
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one of those that are held for good."""
+        return any(tensor is one for one in self._held or ())
 
 
-def _is_alone(tensor: Tensor) -> bool:
+def _are_alike(tensor: Tensor, like: Tensor) -> bool:
+    same = (tensor.shape, tensor.dtype, tensor.device) == (like.shape, like.dtype, like.device)
+    return same and tensor is not like and tensor.is_contiguous()
+
+
+def is_only_reference(tensor: Tensor, buffers: Buffers) -> bool:
+    """Whether only the caller's variable and the buffers refer to a tensor and to its memory."""
+    return _counts_can_be_trusted() and _is_alone(tensor, buffers.holds(tensor))
+
+
+def _is_alone(tensor: Tensor, held: bool = False) -> bool:
     # One more: the question came through another function.
-    if storage_uses is None or sys.getrefcount(tensor) > ALONE + 1:
+    if storage_uses is None or sys.getrefcount(tensor) > ALONE + 1 + held:
         return False
     storage = tensor.untyped_storage()
     # Torch must have allocated this memory, for this process only: not NumPy or another library.

@@ -53,7 +53,7 @@ class Execution:
 
         On a GPU it may be a copy: to continue from another state, assign it.
         """
-        return self._state if self._captured is None else copied_state(self._state)
+        return self._state if self._captured is None else copied_state(self._captured.state)
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -74,13 +74,13 @@ class Execution:
 
     def step(self) -> None:
         """Compute one iteration."""
-        if self._state is None:
+        if self._captured is None and self._state is None:
             raise Misuse(
                 "There is no state: the simulation was not started, or an iteration failed.",
                 "Start it, or restore a saved state.",
             )
         if self._captured is not None and not self._captured.is_of(self.algorithm, self.here):
-            self.state = copied_state(self._state)
+            self.state = self.state
         if self._captured is None and self._warm_up == 0:
             self._capture()
         if self._captured is None:
@@ -90,7 +90,7 @@ class Execution:
                 with torch.cuda.device(self.device):
                     self._captured.replay(self.t)
             except BaseException:
-                self._state = self._captured = None
+                self._captured = None
                 raise
         self.t += 1
 
@@ -108,17 +108,23 @@ class Execution:
 
     def _capture(self) -> None:
         """Capture a step, or remember why this algorithm's steps cannot be captured."""
+        # Captured work has memory of its own, and cannot use what is kept here.
+        self.here.workspace.buffers.clear()
+        step: CapturedStep | None = None
         try:
             with reproducible(self.device):
                 # Replays overwrite the state, which others may refer to.
-                self._state = copied_state(self._state)
-                # Captured work has memory of its own, and cannot use what is kept here.
-                self.here.workspace.buffers.clear()
+                waiting, self._state = [self._state], None
+                self._state = copied_state(waiting.pop())
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()
-                parts = (self.algorithm, self.here, self._state, self._watchdog)
-                self._captured = CapturedStep(*parts)
+                step = CapturedStep(self.algorithm, self.here, self._state, self._watchdog)
+                self._state = None
+                step.capture()
+                self._captured = step
         except Exception as problem:  # It reads from the GPU, or uses the iteration.
+            if step is not None:
+                self._state = step.state
             self._warm_up = -1
             self.why_not_captured = first_line(problem)
 

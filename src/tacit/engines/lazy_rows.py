@@ -245,8 +245,9 @@ class Computed(Rows):
             self._write(out, value)
         else:
             self._write_sum(out, value, terms)
-        if owned and is_only_reference(value):  # A loss may have kept a part of it.
-            self._workspace.buffers.give(value)
+        buffers = self._workspace.buffers
+        if owned and is_only_reference(value, buffers):  # A loss may have kept a part of it.
+            buffers.give(value)
         return out
 
 
@@ -385,9 +386,10 @@ def _take(rows: list[Rows]) -> tuple[Tensor, bool]:
     """Remove the last rows of a list: their value, and whether nothing else refers to it."""
     last = rows.pop()
     value = last.tensor()
+    buffers = last._workspace.buffers
     alone = getrefcount(last) == 2  # this variable and the argument
     del last
-    alone = alone and is_only_reference(value)
+    alone = alone and is_only_reference(value, buffers)
     return value, alone
 
 

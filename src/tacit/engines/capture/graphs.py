@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ Pass = Callable[[Tensor, Tensor, Tensor], None]
 WARM_UP = 2
 
 
-def captured(work: Work, device: torch.device, warm_up: int = 0) -> Work:
+def captured(work: Work, device: torch.device, warm_up: int = 0, pool: Any = None) -> Work:
     """Capture work on the GPU whose shapes and addresses never change; return its replay.
 
     Capturing computes nothing. Work that reads from the GPU cannot be captured: its exception is
-    passed on, and the GPU is left as it was.
+    passed on, and the GPU is left as it was. Works that are replayed in the order of their captures
+    can share a `pool` of memory (`torch.cuda.graph_pool_handle()`).
     """
     stream = torch.cuda.current_stream(device)
     aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -30,7 +32,7 @@ def captured(work: Work, device: torch.device, warm_up: int = 0) -> Work:
         stream.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         # Other threads of this process may keep using the GPU.
-        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, aside, capture_error_mode="thread_local"):
             work()
     except BaseException:
         torch.cuda.set_stream(stream)  # A failed capture may leave its own.

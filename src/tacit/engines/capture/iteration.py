@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,13 @@ from tacit.engines.lazy_rows import Computed, Drawn, Known, Workspace, evaluated
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 from tacit.tasks.poisson import PoissonSample
+
+# Places in memory that the state of an iteration may pass before it is copied back to the first.
+MOST_PLACES = 6
+# Tensors beside the rows of two states that these places may have together.
+SPARE = 2
+# Which of the held tensors each row of a state is.
+Place = dict[str, int]
 
 
 class NotCapturable(Exception):
@@ -162,23 +170,22 @@ class CapturedClients(LazyClients):
 
 
 class CapturedStep:
-    """An iteration that is replayed. Its state stays in one place and is overwritten each time.
+    """An iteration that is replayed.
+
+    New rows are written over rows that are no longer needed, as in iterations that are computed. So
+    the state moves from one place in memory to the next, and iterations are captured until it is
+    back at the first place: each place has a graph, and graphs are replayed in turn.
 
     Args:
         algorithm: What to capture.
         here: The hosted clients.
-        state: The state to continue from; it is overwritten.
+        state: The state to continue from. It is overwritten: the caller must drop it before the
+            capture, or its memory is not used again.
         watchdog: Checks every state.
-        capture: Turns work into its replay; capturing itself computes nothing.
     """
 
     def __init__(
-        self,
-        algorithm: Algorithm,
-        here: LazyClients,
-        state: Any,
-        watchdog: Watchdog,
-        capture: Callable[[Work, torch.device], Work] = captured,
+        self, algorithm: Algorithm, here: LazyClients, state: Any, watchdog: Watchdog
     ) -> None:
         assert isinstance(here.net, LazyNetwork)
         net = here.net.network
@@ -190,31 +197,71 @@ class CapturedStep:
             raise NotCapturable("a transcript is recorded")
         self._made_of = (algorithm, here)
         self._net, self._watchdog = net, watchdog
-        self.state, self._rows = state, tensors_of(state)
-        self._bytes, self._magnitudes = 0, torch.empty(0)
-        theta = self._rows["theta"]
-        self._clock = DeviceClock(algorithm, here, theta)
-        parts = {one.name: getattr(here, one.name) for one in fields(here)} | {"net": net}
+        rows = tensors_of(state)
+        self._clock = DeviceClock(algorithm, here, rows["theta"])
+        self._device = rows["theta"].device
+        # What captured iterations write into; it also holds the states.
+        self.buffers = Buffers(rows.values())
+        self._form = replace(state, **dict.fromkeys(rows))
+        self._places: list[Place] = [{name: place for place, name in enumerate(rows)}]
+        self._turn = 0  # the place of the state
+        self._graphs: list[Work] = []
+        self._magnitudes: list[Tensor] = []  # that a graph writes
+        self._bytes = 0
 
-        def iteration() -> None:
-            begun = net.bytes_sent
-            # Memory taken during the capture belongs to the graph.
-            parts["workspace"] = Workspace(Buffers(), here.workspace.pool)
-            clients = CapturedClients(**parts, clock=self._clock)
-            after = [algorithm.step(clients.lazy_state(self.state), clients)]
-            overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
-            self._magnitudes = torch.cat(
-                [watchdog.magnitudes(rows) for rows in self._rows.values()]
-            )
-            self._bytes, net.bytes_sent = net.bytes_sent - begun, begun
+    @property
+    def state(self) -> Any:
+        """The state after the last replay, which the next ones overwrite."""
+        return self._state_at(self._turn)
 
-        before = net.bytes_sent
+    def capture(self, capture: Callable[[Work, torch.device], Work] | None = None) -> None:
+        """Capture the iteration. `capture` turns work into its replay, and computes nothing."""
+        if capture is None:
+            capture = partial(captured, pool=torch.cuda.graph_pool_handle())
+        before = self._net.bytes_sent
         try:
-            self._replay = capture(iteration, theta.device)
+            while len(self._graphs) < len(self._places):
+                place = len(self._graphs)
+                self._graphs.append(capture(partial(self._iteration, place), self._device))
         finally:
-            net.bytes_sent = before
+            self._net.bytes_sent = before
         # Gradient passes that were captured on their own are no longer needed.
         self._clock.objective.clear_captures()
+
+    def _iteration(self, place: int) -> None:
+        """Compute one iteration from the state at a place, by what the device reads of it."""
+        algorithm, here = self._made_of
+        net, begun = self._net, self._net.bytes_sent
+        parts = {one.name: getattr(here, one.name) for one in fields(here)} | {"net": net}
+        parts["workspace"] = Workspace(self.buffers, here.workspace.pool)
+        clients = CapturedClients(**parts, clock=self._clock)
+        after = [algorithm.step(clients.lazy_state(self._state_at(place)), clients)]
+        rows = tensors_of(evaluated_state(after.pop()))
+        rows = self._moved(rows, place)
+        magnitudes = torch.cat([self._watchdog.magnitudes(one) for one in rows.values()])
+        self._bytes, net.bytes_sent = net.bytes_sent - begun, begun
+        if place == len(self._magnitudes):
+            self._magnitudes.append(magnitudes)
+        else:
+            self._magnitudes[place].copy_(magnitudes)
+
+    def _moved(self, rows: dict[str, Tensor], place: int) -> dict[str, Tensor]:
+        """New rows at the place after this one: where they are, if that can be."""
+        held = self.buffers.held()
+        if place == len(self._magnitudes) and all(map(self.buffers.holds, rows.values())):
+            following = {
+                name: next(k for k, tensor in enumerate(held) if tensor is own)
+                for name, own in rows.items()
+            }
+            if following == self._places[0]:
+                return rows
+            if place + 1 < MOST_PLACES and len(held) <= 2 * len(rows) + SPARE:
+                self._places.append(following)
+                return rows
+        # Run again without being captured, the text may write elsewhere.
+        target = tensors_of(self._state_at((place + 1) % len(self._places)))
+        overwrite(target, rows)
+        return target
 
     def is_of(self, algorithm: Algorithm, here: LazyClients) -> bool:
         """Whether this algorithm and these clients were captured."""
@@ -222,28 +269,38 @@ class CapturedStep:
 
     def replay(self, t: int) -> None:
         """Compute iteration t."""
+        turn, following = self._turn, (self._turn + 1) % len(self._places)
         if self._clock.set(t):
-            self._replay()
+            self._graphs[turn]()
             self._net.bytes_sent += self._bytes
         else:
-            self._compute(t)
-        rows = {name: len(rows) for name, rows in self._rows.items()}
-        self._watchdog.record(t + 1, rows, self._magnitudes.clone())
+            self._compute(t, following)
+        self._turn = following
+        rows = {name: len(rows) for name, rows in tensors_of(self.state).items()}
+        self._watchdog.record(t + 1, rows, self._magnitudes[turn].clone())
 
-    def _compute(self, t: int) -> None:
+    def _compute(self, t: int, following: int) -> None:
         """Compute iteration t without the graph: it has more samples than that has room for."""
         algorithm, here = self._made_of
         here = here.at(t)
         after = [algorithm.step(here.lazy_state(self.state), here)]
-        overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
-        magnitudes = [self._watchdog.magnitudes(rows) for rows in self._rows.values()]
+        rows = tensors_of(self._state_at(following))
+        overwrite(rows, tensors_of(evaluated_state(after.pop())))
+        magnitudes = [self._watchdog.magnitudes(one) for one in rows.values()]
         # In the place where replays write them.
-        self._magnitudes.copy_(torch.cat(magnitudes))
+        self._magnitudes[self._turn].copy_(torch.cat(magnitudes))
+
+    def _state_at(self, place: int) -> Any:
+        held = self.buffers.held()
+        return replace(self._form, **{name: held[k] for name, k in self._places[place].items()})
 
 
 def copied_state(state: Any) -> Any:
-    """The same state in memory of its own."""
-    return replace(state, **{name: _copied(rows) for name, rows in tensors_of(state).items()})
+    """The same state in memory of its own; rows that only the argument refers to are freed."""
+    rows = tensors_of(state)
+    form = replace(state, **dict.fromkeys(rows))
+    del state
+    return replace(form, **{name: _copied(rows.pop(name)) for name in list(rows)})
 
 
 def _copied(rows: Tensor) -> Tensor:
