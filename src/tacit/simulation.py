@@ -290,7 +290,7 @@ class Simulation(Execution):
         tf32 = self.setting.precision != "float32"
         with reproducible(self.device), float32_products(tf32=tf32):
             return observe(
-                self._state.theta,
+                self._current.theta,
                 self.task.evaluation.at_batch(number),
                 self.hosted,
                 optimum=self.task.optimum_at(number),
@@ -309,7 +309,7 @@ class Simulation(Execution):
         if found is None:
             return
         iteration, field, row, is_client = found
-        name = list(tensors_of(self._state))[field]
+        name = list(tensors_of(self._current))[field]
         kind = "client" if is_client else "row"
         self.diverged = f"{name} of {kind} {row} is not finite at iteration {iteration}"
         if not self.allow_divergence:
@@ -325,7 +325,7 @@ class Simulation(Execution):
         """
         if (found := self._watchdog.first_found()) is None:
             return None
-        fields = tensors_of(self._state)
+        fields = tensors_of(self._current)
         hosted, field = self.hosted, list(fields).index(found.field)
         is_client = len(fields[found.field]) == len(hosted.ids)
         rows = hosted.ids if is_client else hosted.partition.out_edges(hosted.group.rank)

@@ -55,8 +55,9 @@ def words(keys: Tensor, count: int) -> Tensor:
     Word j of a key depends on the key and on j only.
     """
     drawn = fold(keys[..., None], torch.arange(-(-count // 2), device=keys.device))
-    # Both halves of a 64-bit number.
-    return drawn.view(torch.int32)[..., :count]
+    # Both halves of a 64-bit number. Not as a view: older versions of vmap have no rule for it.
+    halves = torch.stack((drawn, drawn >> 32), -1).flatten(-2)
+    return halves[..., :count].to(torch.int32)
 
 
 def below(keys: Tensor, bounds: tuple[int, ...]) -> list[Tensor]:

@@ -62,6 +62,11 @@ class Execution:
         self._state = None if state is None else evaluated_state(state)
 
     @property
+    def _current(self) -> Any:
+        """The state itself, to be read before the next iteration."""
+        return self._state if self._captured is None else self._captured.state
+
+    @property
     def captured(self) -> bool:
         """Whether iterations are replayed from a CUDA graph."""
         return self._captured is not None
