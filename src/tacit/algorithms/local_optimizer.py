@@ -34,6 +34,7 @@ from tacit.graph import Graph
 # Adam's ϵ, which keeps steps finite where all gradients were zero.
 STABILITY = 1e-8
 OptimizerName = Literal["sgd", "adam", "adamw"]
+BETAS = (0.9, 0.999)
 
 
 @dataclass(frozen=True)
@@ -113,20 +114,14 @@ class AdaptiveAlgorithm(MomentumAlgorithm):
     """Options of algorithms with weight decay, momentum and Adam."""
 
     optimizer: OptimizerName = field(default="sgd", kw_only=True)
-    betas: tuple[float, float] = field(default=(0.9, 0.999), kw_only=True)
+    betas: tuple[float, float] = field(default=BETAS, kw_only=True)
     # A field, so that a captured iteration finds what changes over time among the options.
     correction: BiasCorrection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("optimizer", self.optimizer, get_args(OptimizerName))
-        check_betas(self.betas)
+        check_optimizer(self.optimizer, self.momentum, self.betas)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))
-        if self.optimizer != "sgd" and self.momentum:
-            raise Misuse(
-                f"momentum = {self.momentum:g} is for SGD, not for {self.optimizer}.",
-                "Leave it out: the first of `betas` has its place.",
-            )
 
     @property
     def local(self) -> LocalOptimizer:
@@ -193,8 +188,20 @@ def check_weight_decay(weight_decay: float) -> None:
     check_number("weight_decay", weight_decay, at_least=0, example=1e-4, hint="0 for none")
 
 
-def check_betas(betas: tuple[float, float]) -> None:
+def check_optimizer(optimizer: str, momentum: float, betas: tuple[float, float]) -> None:
+    """Raise Misuse for an unknown optimizer, or an option that it does not have."""
+    check_choice("optimizer", optimizer, get_args(OptimizerName))
     if not isinstance(betas, tuple) or len(betas) != 2:
         raise Misuse(f"betas is {betas!r}.", "Give two numbers, e.g. (0.9, 0.999).")
     for beta in betas:
         check_number("betas", beta, at_least=0, below=1, example=0.9)
+    if optimizer != "sgd" and momentum:
+        raise Misuse(
+            f"momentum = {momentum:g} is for SGD, not for {optimizer}.",
+            "Leave it out: the first of `betas` has its place.",
+        )
+    if optimizer == "sgd" and betas != BETAS:
+        raise Misuse(
+            f'betas = {betas} are for Adam, and optimizer is "sgd".',
+            'Leave them out, or set optimizer = "adam".',
+        )

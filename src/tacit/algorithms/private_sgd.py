@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import networkx as nx
 from torch import Tensor
 
 from tacit.algorithms.algorithm import COMPUTED
 from tacit.algorithms.local_optimizer import (
+    BETAS,
     BiasCorrection,
     OptimizerName,
     adam,
-    check_betas,
     check_momentum,
+    check_optimizer,
     check_weight_decay,
     decayed,
 )
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.core.checks import check_choice, check_count, check_number, check_positive
+from tacit.core.checks import check_count, check_number, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
@@ -86,7 +87,7 @@ class PrivateSGD(PrivateAlgorithm):
     clip: float = 1.0
     momentum: float = 0.0
     optimizer: OptimizerName = "sgd"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = BETAS
     local_steps: int = 1
     local_lr: float = 0.1
     weight_decay: float = field(default=0.0, kw_only=True)
@@ -97,9 +98,8 @@ class PrivateSGD(PrivateAlgorithm):
         check_rate("lr", self.lr)
         check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_momentum(self.momentum)
-        check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_weight_decay(self.weight_decay)
-        check_betas(self.betas)
+        check_optimizer(self.optimizer, self.momentum, self.betas)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)

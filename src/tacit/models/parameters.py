@@ -9,16 +9,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def copied(module: M) -> M:
-    """A copy of a module; raises Misuse if it has lazy layers."""
+    """A copy of a module; raises Misuse if it has lazy layers or cannot be copied."""
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
-    return copy.deepcopy(module)
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # whatever is an attribute of the module
+        raise Misuse(
+            f"The model cannot be copied: {first_line(error)}.",
+            "Keep no results as attributes, and use torch.nn.utils.parametrizations.weight_norm "
+            "in the place of torch.nn.utils.weight_norm.",
+        ) from error
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside of nn.DataParallel or torch.compile, which compute the same."""
+    inner = getattr(module, "_orig_mod", None)
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = module.module
+    return unwrapped(inner) if isinstance(inner, nn.Module) else module
 
 
 def load_weights(module: nn.Module, theta: Tensor) -> nn.Module:

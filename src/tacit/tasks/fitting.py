@@ -55,9 +55,9 @@ def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
     inputs, targets = flat.layout.split(arrays)
     types = [flat.dtype if array.is_floating_point() else array.dtype for array in inputs]
     output, types = _trial(flat, inputs, types)
-    flat.check(*(array[:2].to(dtype) for array, dtype in zip(inputs, types, strict=True)))
+    flat.check(*_first_two(inputs, types))
     types += [flat.dtype if array.is_floating_point() else torch.int64 for array in targets]
-    some = [array[:2].to(dtype) for array, dtype in zip(targets, types[len(inputs) :], strict=True)]
+    some = _first_two(targets, types[len(inputs) :])
     if len(some) == 1:
         criterion = fitting_criterion(criterion, output, some[0])
         check_targets(criterion, output, targets[0])
@@ -105,7 +105,7 @@ def _trial(
     real = [dtype if dtype == torch.bool else flat.dtype for dtype in types]
     problem = None
     for tried in [types] if real == types else [types, real]:
-        some = [array[:2].to(dtype) for array, dtype in zip(inputs, tried, strict=True)]
+        some = _first_two(inputs, tried)
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 output = flat(flat.weights(), *some)
@@ -125,6 +125,12 @@ def _trial(
         f"The model fails on two samples, {given}: {first_line(problem)}.",
         "Give inputs of the shape and type that it takes, with the samples as first dimension.",
     ) from problem
+
+
+def _first_two(arrays: Part, types: Sequence[torch.dtype]) -> list[Tensor]:
+    """Copies of two samples: a model may write into what it gets."""
+    pairs = zip(arrays, types, strict=True)
+    return [array[:2].to(dtype, copy=True) for array, dtype in pairs]
 
 
 def _try_loss(criterion: Criterion, output: Tensor, targets: Sequence[Tensor]) -> None:

@@ -39,9 +39,14 @@ class FlatModule:
         self.width = sum(self.sizes)
         self.dtype = named[0][1].dtype
         if (found := {p.dtype for _, p in named}) not in ({torch.float32}, {torch.float64}):
+            remedy = "Make them all float32 or all float64: model.float() or model.double()."
+            if any(dtype.is_complex for dtype in found):
+                remedy = (
+                    "Make them real, with torch.view_as_real, and build complex numbers in forward "
+                    "with torch.view_as_complex."
+                )
             raise Misuse(
-                f"The model's parameters are {', '.join(sorted(map(str, found)))}.",
-                "Make them all float32 or all float64: model.float() or model.double().",
+                f"The model's parameters are {', '.join(sorted(map(str, found)))}.", remedy
             )
         self._copies = self._pure.per_thread()
         # Where it was copied to: frozen parameters are on each device once.
@@ -67,7 +72,7 @@ class FlatModule:
     def unflatten_rows(self, rows: Tensor) -> list[Tensor]:
         """Parameters [k, ...] as views of rows [k, P]."""
         pieces = torch.split(rows, self.sizes, dim=1)
-        return [piece.view(-1, *s) for piece, s in zip(pieces, self.shapes, strict=True)]
+        return [piece.view(len(rows), *s) for piece, s in zip(pieces, self.shapes, strict=True)]
 
     def __call__(self, theta: Parameters, *inputs: Tensor, keys: Tensor | None = None) -> Tensor:
         """The module's output with parameters `theta`: [P], or each of them by itself.

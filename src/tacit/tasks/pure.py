@@ -1,4 +1,4 @@
-"""Modules as pure functions of parameters, inputs and keys, and checks that they are."""
+"""Modules as pure functions of parameters, inputs and keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit.core.errors import Misuse
 from tacit.models.dropout import MaskKeys, use_keys
 from tacit.models.dropout_functions import KeyedFunctions
-from tacit.models.parameters import copied
+from tacit.models.parameters import copied, unwrapped
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.parts import Part
+from tacit.tasks.purity import check_deterministic, check_gradient, check_layers, check_pure, draws
 
 
 class CopyPerThread:
@@ -77,8 +77,9 @@ class PureModule:
             Misuse: If it has layers that are not pure and cannot be keyed.
         """
         # In training: in evaluation, some layers take paths that torch.func does not see.
+        module = unwrapped(module)
+        check_layers(module)
         own, masks = use_keys(copied(module).cpu().train())
-        _check_layers(own)
         return cls(own, layout, masks)
 
     def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Tensor:
@@ -104,23 +105,13 @@ class PureModule:
         """This module after a trial with a few samples [B, ...], with its dropout found.
 
         Raises:
-            Misuse: If it draws random numbers that cannot be keyed, writes to its buffers, or has
-                dropout of tensors that do not divide into samples.
+            Misuse: If it is not pure, or has dropout of tensors that do not divide into samples.
         """
         pure = self
-        if _draws(lambda: pure._trial(inputs))[0]:
+        if draws(lambda: copy.deepcopy(pure).trial(inputs))[0]:
             pure = replace(self, masks=self.masks or MaskKeys(), functions=True)
-        trial = copy.deepcopy(pure)
-        before = {name: buffer.clone() for name, buffer in trial.module.named_buffers()}
-        check_deterministic("model", lambda: trial._trial(inputs))
-        for name, buffer in trial.module.named_buffers():
-            if not torch.equal(before[name], buffer):
-                raise Misuse(
-                    f"Buffer {name!r} of the model changes in training and is not part of what "
-                    "clients exchange.",
-                    "Make it a parameter, or use a layer without such a buffer (nn.GroupNorm for "
-                    "BatchNorm).",
-                )
+        check_pure(pure, inputs)
+        check_gradient(pure, inputs)
         if pure.masks is not None:
             pure._find_batch_dims(pure.masks, inputs)
         return pure
@@ -130,11 +121,11 @@ class PureModule:
         for count in (2, 3):
             some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
             with masks.recorded() as found:
-                check_deterministic("model", partial(self._trial, some, count))
+                check_deterministic("model", partial(self.trial, some, count))
             shapes.append(found)
         masks.find_batch_dims(*shapes)
 
-    def _trial(self, inputs: Part, samples: int | None = None) -> Any:
+    def trial(self, inputs: Part, samples: int | None = None) -> Any:
         """The output with the module's own parameters; with dropout for so many samples."""
         positional, named = self.layout.arguments(inputs)
         with self._keyed(None if samples is None else torch.arange(samples)):
@@ -150,37 +141,3 @@ class PureModule:
         else:
             with self.masks.used(keys), KeyedFunctions(self.masks):
                 yield
-
-
-def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
-    """Run `work` once and return its result; raise Misuse if it drew from torch's random stream."""
-    drew, result = _draws(work)
-    if drew:
-        raise Misuse(
-            f"The {name} draws from a hidden random stream in training.",
-            "Remove the random step, or use nn.Dropout or torch.nn.functional.dropout, which Tacit "
-            "draws from keys of the samples.",
-        )
-    return result
-
-
-def _draws(work: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whether work draws from torch's random stream, which is left as it was; and its result."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        stream = torch.get_rng_state()
-        result = work()
-        return not torch.equal(stream, torch.get_rng_state()), result
-
-
-def _check_layers(module: nn.Module) -> None:
-    """Raise Misuse for layers that are not pure functions of parameters and input."""
-    for name, layer in module.named_modules():
-        kind = type(layer).__name__
-        tracks = getattr(layer, "track_running_stats", False)
-        if tracks and getattr(layer, "running_mean", None) is not None:
-            raise Misuse(
-                f"Layer {name or 'model'!r} is a {kind}: its running statistics change in training "
-                "and are not part of the model that clients exchange.",
-                "Call tacit.models.replace_batch_norm(model), which puts nn.GroupNorm in its "
-                "place, or set track_running_stats=False.",
-            )

@@ -52,6 +52,12 @@ class OuterProducts:
             return squares
         return squares.masked_fill(squares > LARGEST_SQUARE, torch.inf) * _squares(self.left)
 
+    def rows(self) -> Tensor:
+        """The gradients themselves, [B, O·I]."""
+        if self.left is None:
+            return self.right
+        return (self.left[:, :, None] * self.right[:, None]).flatten(1)
+
     def without(self, samples: Tensor) -> OuterProducts:
         """The same with zero gradients for the samples of a mask [B]."""
         right = self.right.masked_fill(samples[:, None], 0)

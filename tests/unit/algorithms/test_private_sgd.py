@@ -189,6 +189,8 @@ def test_insides_keep_masks_and_noise_of_corrupt_clients_only():
         ({"clip": math.nan}, "clip is nan"),
         ({"momentum": 1.0}, "momentum is 1.0"),
         ({"momentum": -0.1}, "momentum is -0.1"),
+        ({"momentum": 0.9, "optimizer": "adam"}, "momentum = 0.9 is for SGD"),
+        ({"betas": (0.5, 0.9)}, "are for Adam"),
         ({"optimizer": "rmsprop"}, "optimizer is 'rmsprop'"),
         ({"betas": 0.9}, "betas is 0.9"),
         ({"betas": (0.9,)}, "betas is (0.9,)"),

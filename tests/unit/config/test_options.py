@@ -231,7 +231,8 @@ def test_validate_value_is_strict():
 
 
 def test_a_list_stands_for_a_tuple():
-    assert make_algorithm("private-sgd", {"lr": 0.1, "betas": [0.8, 0.9]}, 1, 1).betas == (0.8, 0.9)
+    options = {"lr": 0.1, "optimizer": "adam", "betas": [0.8, 0.9]}
+    assert make_algorithm("private-sgd", options, 1, 1).betas == (0.8, 0.9)
     assert validate_value("key", [1, 2], tuple[int, int]) == (1, 2)
     for value in ([1], [1, 2, 3], [1, "2"], 1):
         assert_mentions(misuse_message(validate_value, "key", value, tuple[int, int]), "key", "not")

@@ -35,11 +35,13 @@ from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
-from tacit.tasks.pure import check_deterministic
+from tacit.tasks.purity import check_deterministic
 from tacit.tasks.task import Task
 
 # Clients in the trial.
 SAMPLE = 8
+# Share by which gradients of two backends may differ: rounding is a part of it.
+LARGEST_ERROR: dict[Precision, float] = {"float32": 0.01, "tf32": 0.1, "bf16": 0.5}
 # Seconds of a warm-up after which one timing must do, and times the best one that end a trial.
 LONG, HOPELESS = 0.5, 5
 
@@ -78,23 +80,20 @@ def choose_backend(
         Misuse: If the backend is unknown or does not fit the loss, or if the loss is random or not
             a single number.
     """
-    for strategy in STRATEGIES:
-        if requested == strategy:
-            # Raises if the backend does not fit.
-            GradientBackend.of(task, strategy, precision)
-            return BackendChoice(strategy, "as requested")
-    if requested != "auto":
+    if requested != "auto" and requested not in STRATEGIES:
         raise Misuse(
             f"gradients is {requested!r}.", 'Choose "auto", "layered", "batched" or "looped".'
         )
-    if len(clients) == 1:
-        return BackendChoice("looped", "one client")
     pool = pool or WorkerPool(1)
     sample = min(SAMPLE, GradientBackend.of(task, "looped").clients_per_pass(device))
     _, load = next(iter(loader.chunks(0, lambda count: [slice(0, min(count, sample))])))
     arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     _check_loss(task.loss, theta, arrays)
+    if requested != "auto":
+        return _as_requested(task, requested, theta, arrays, precision)
+    if len(clients) == 1:
+        return BackendChoice("looped", "one client")
     backends, problems = _usable_backends(task, theta, arrays, precision)
     if len(backends) == 1:
         return BackendChoice("looped", "; ".join(problems))
@@ -114,26 +113,55 @@ def choose_backend(
     return choice
 
 
+def _as_requested(
+    task: Task, requested: str, theta: Tensor, arrays: Part, precision: Precision
+) -> BackendChoice:
+    """The requested backend; raises Misuse if it does not work for this task."""
+    strategy = next(one for one in STRATEGIES if one == requested)
+    # Raises if the loss is not that of a chain.
+    backend = GradientBackend.of(task, strategy, precision)
+    if strategy == "batched":
+        one_by_one = GradientBackend.of(task, "looped", precision)
+        if (problem := _problem(backend, one_by_one, theta, arrays)) is not None:
+            raise Misuse(f'gradients is "batched", but {problem}.', 'Use "looped" or "auto".')
+    return BackendChoice(strategy, "as requested")
+
+
 def _usable_backends(
     task: Task, theta: Tensor, arrays: Part, precision: Precision
 ) -> tuple[dict[Strategy, GradientBackend], list[str]]:
     """The backends that work for this task, and why others do not."""
     backends: dict[Strategy, GradientBackend] = {}
+    looped = GradientBackend.of(task, "looped", precision)
     layered = layered_loss(task.loss, task.parts, task.batch_size)
     problems = [layered] if isinstance(layered, str) else []
     for strategy in STRATEGIES[1 if problems or precision == "bf16" else 0 : -1]:
         backend = GradientBackend.of(task, strategy, precision)
-        try:
-            with backend.pass_context(theta.device):
-                backend.write(theta, arrays, torch.empty_like(theta))
-        except Exception as problem:  # torch.func, Triton and users' criteria raise many kinds
-            text = f"this loss cannot be batched ({first_line(problem)})"
-            if not any("cannot be batched" in known for known in problems):
-                problems.append(text)
-        else:
+        if (problem := _problem(backend, looped, theta, arrays)) is None:
             backends[strategy] = backend
-    backends["looped"] = GradientBackend.of(task, "looped", precision)
+        elif not any("cannot be batched" in known for known in problems):
+            problems.append(problem)
+    backends["looped"] = looped
     return backends, problems
+
+
+def _problem(
+    backend: GradientBackend, looped: GradientBackend, theta: Tensor, arrays: Part
+) -> str | None:
+    """Why a backend cannot be used: it fails, or its gradients are not those of a loop."""
+    found, expected = torch.empty_like(theta), torch.empty_like(theta[:1])
+    try:
+        with backend.pass_context(theta.device):
+            backend.write(theta, arrays, found)
+    except Exception as problem:  # torch.func, Triton and users' criteria raise many kinds
+        return f"this loss cannot be batched ({first_line(problem)})"
+    # One client is enough: what torch.func does not see, such as hooks, it never sees.
+    with looped.pass_context(theta.device):
+        looped.write(theta[:1], tuple(array[:1] for array in arrays), expected)
+    error = torch.linalg.vector_norm(found[0] - expected[0])
+    if bool(error > LARGEST_ERROR[looped.precision] * torch.linalg.vector_norm(expected[0])):
+        return "this loss cannot be batched (its gradients would be others)"
+    return None
 
 
 def _check_loss(loss: Loss, theta: Tensor, arrays: Part) -> None:

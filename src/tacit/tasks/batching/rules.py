@@ -8,6 +8,7 @@ tensors of all clients instead:
     linear                         one batched product of [samples, inputs] and [inputs, outputs]
     conv2d                         our kernels on a GPU; on a CPU client by client
     group_norm, layer_norm         normalised together, then scaled with each client's weights
+    embedding                      vmap's own rule, but with a gradient of zero for padding
     scaled_dot_product_attention   clients folded into the batch
     multi_head_attention_forward   made of the functions above
 
@@ -184,6 +185,8 @@ def _for_all(rule: Rule, *tensors: Tensor | None, **options: Any) -> Any:
 
 
 def _replaced_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if weight.ndim != 2:
+        return functional.linear(input, weight, bias)
     return _for_all(_linear, input, weight, bias)
 
 
@@ -223,6 +226,17 @@ def _replaced_layer_norm(
     return _for_all(_layer_norm, input, weight, bias, shape=tuple(normalized_shape), eps=eps)
 
 
+def _replaced_embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, *args: Any, **options: Any
+) -> Tensor:
+    y = functional.embedding(input, weight, None, *args, **options)
+    if padding_idx is None:
+        return y
+    # The rule of vmap forgets that weights of padding have no gradient.
+    padding = padding_idx if padding_idx >= 0 else len(weight) + padding_idx
+    return torch.where((input == padding)[..., None], y.detach(), y)
+
+
 def _replaced_attention(
     query: Tensor,
     key: Tensor,
@@ -233,6 +247,10 @@ def _replaced_attention(
     **options: Any,
 ) -> Any:
     options |= {"dropout_p": dropout_p, "is_causal": is_causal}
+    inner = 3 if options.get("enable_gqa") else 2
+    if not query.shape[:-inner] == key.shape[:-inner] == value.shape[:-inner]:
+        # Torch expands samples or heads.
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask, **options)
     return _for_all(_attention, query, key, value, attn_mask, **options)
 
 
@@ -242,6 +260,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 RULES: Mapping[Any, Callable[..., Any]] = {
     functional.linear: _replaced_linear,
+    functional.embedding: _replaced_embedding,
     functional.conv2d: _replaced_conv2d,
     functional.group_norm: _replaced_group_norm,
     functional.layer_norm: _replaced_layer_norm,

@@ -48,8 +48,12 @@ class Chain:
             layers = _layers(flat.module, inputs.ndim - 1, dropout)
         except UnsupportedModule as reason:
             return str(reason)
-        if sum(layer.width for layer in layers) != flat.width:
-            return "some parameters are frozen or shared"
+        leaves = list(_leaves(flat.module))
+        trained = [p for p in flat.module.parameters() if p.requires_grad]
+        used = [p for leaf in leaves for p in leaf.parameters()]
+        # Not only as many numbers: others may be unused.
+        if list(map(id, used)) != list(map(id, trained)):
+            return "some parameters are frozen or shared, or unused"
         if inputs.ndim != 2 and not any(isinstance(layer, Flatten) for layer in layers):
             return "its outputs are not vectors"
         return cls(tuple(layers))

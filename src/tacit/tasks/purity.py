@@ -1,0 +1,182 @@
+"""Checks that modules are pure functions of parameters and inputs, by a trial on a few samples."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.core.errors import Misuse, first_line
+from tacit.tasks.criteria import logits_of
+from tacit.tasks.parts import Part
+
+if TYPE_CHECKING:
+    from tacit.tasks.pure import PureModule
+
+# Share by which parameters are changed in a trial, and a gradient may differ: both of its
+# computations have the same operations.
+CHANGE, TOLERANCE = 0.3, 1e-3
+
+
+def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
+    """Run `work` once and return its result; raise Misuse if it drew from torch's random stream."""
+    drew, result = draws(work)
+    if drew:
+        raise Misuse(
+            f"The {name} draws from a hidden random stream in training.",
+            "Remove the random step, or use nn.Dropout or torch.nn.functional.dropout, which Tacit "
+            "draws from keys of the samples.",
+        )
+    return result
+
+
+def draws(work: Callable[[], Any]) -> tuple[bool, Any]:
+    """Whether work draws from torch's random stream, which is left as it was; and its result."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        stream = torch.get_rng_state()
+        result = work()
+        return not torch.equal(stream, torch.get_rng_state()), result
+
+
+def check_layers(module: nn.Module) -> None:
+    """Raise Misuse for layers that are not pure functions of parameters and input."""
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__
+        named = f"Layer {name or 'model'!r} is a {kind}"
+        tracks = getattr(layer, "track_running_stats", False)
+        if tracks and getattr(layer, "running_mean", None) is not None:
+            raise Misuse(
+                f"{named}: its running statistics change in training and are not part of the "
+                "model that clients exchange.",
+                "Call tacit.models.replace_batch_norm(model), which puts nn.GroupNorm in its "
+                "place, or set track_running_stats=False.",
+            )
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise Misuse(
+                f"{named}, whose parameters cannot be replaced.",
+                "Give the module as it was before torch.jit.script or torch.jit.trace.",
+            )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            raise Misuse(
+                f"Layer {name!r} has max_norm: it changes its weights whenever it is called.",
+                "Leave max_norm out; weight_decay of the algorithm keeps weights small.",
+            )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
+            raise Misuse(
+                f"Layer {name!r} has sparse gradients, but clients exchange whole vectors.",
+                "Set sparse=False.",
+            )
+    for name, parameter in module.named_parameters():
+        hooks: Any = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks)
+        if parameter.requires_grad and any(hooks):
+            raise Misuse(
+                f"Parameter {name!r} has a hook for its gradient, which is lost when clients get "
+                "parameters of their own.",
+                "Change the gradient in the model's forward instead of in a hook, or freeze the "
+                "parameter: requires_grad_(False).",
+            )
+
+
+def check_pure(pure: PureModule, inputs: Part) -> None:
+    """Raise Misuse if a module changes itself or its inputs, or remembers what it has seen."""
+    used, fresh = copy.deepcopy(pure), copy.deepcopy(pure)
+    given = tuple(array.clone() for array in inputs)
+    before = {name: (x, x.clone(), x._version) for name, x in _tensors(used.module)}
+    check_deterministic("model", lambda: used.trial(given))
+    for name, tensor in _tensors(used.module):
+        same, value, version = before[name]
+        if tensor is same and version == tensor._version and torch.equal(value, tensor):
+            continue
+        if isinstance(tensor, nn.Parameter):
+            raise Misuse(
+                f"The model changes its parameter {name!r} when it is called.",
+                "Do not change parameters in forward: compute a new tensor from them.",
+            )
+        raise Misuse(
+            f"Buffer {name!r} of the model changes in training and is not part of what clients "
+            "exchange.",
+            "Make it a parameter, or use a layer without such a buffer (nn.GroupNorm for "
+            "BatchNorm, weight_norm for spectral_norm).",
+        )
+    if not all(map(torch.equal, given, inputs)):
+        raise Misuse(
+            "The model changes its inputs when it is called.",
+            "Let it change a copy: x = 2 * x instead of x.mul_(2).",
+        )
+    # Other samples, whose output must not depend on those before.
+    others = tuple(array[-1:].expand(array.shape).clone() for array in inputs)
+    with torch.no_grad():
+        after, alone = (logits_of(one.trial(others)) for one in (used, fresh))
+    if after.shape != alone.shape or not _agree([after], [alone]):
+        raise Misuse(
+            "The model's output depends on earlier calls: it keeps a state, or draws random "
+            "numbers that are not torch's.",
+            "Remove the state from forward, and random steps but for dropout.",
+        )
+
+
+def check_gradient(pure: PureModule, inputs: Part) -> None:
+    """Raise Misuse if gradients with replaced parameters are not those of the module itself."""
+    plain, called = copy.deepcopy(pure), copy.deepcopy(pure)
+    drawn = torch.Generator().manual_seed(0)
+    own = {name: p for name, p in plain.module.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for p in own.values():
+            noise = torch.randn(p.shape, generator=drawn, dtype=p.dtype)
+            p.add_(CHANGE * noise * (p.abs() + p.abs().mean() if p.numel() else p))
+    given = {name: p.detach().clone().requires_grad_() for name, p in own.items()}
+    try:
+        with _quiet(), torch.random.fork_rng(devices=[]), torch.enable_grad():
+            expected = _gradient(logits_of(plain.trial(inputs)), own.values())
+            found = _gradient(called(given, inputs, None), given.values())
+    except Exception as error:  # users' modules raise many kinds
+        raise Misuse(
+            f"The gradient of the model fails on two samples: {first_line(error)}.",
+            "Check that plain PyTorch can train it: model(x).sum().backward(). Do not use "
+            "torch.utils.checkpoint.",
+        ) from error
+    if expected is None:
+        raise Misuse(
+            "The model's output does not depend on its trainable parameters.",
+            "Do not detach it, and do not compute it under torch.no_grad().",
+        )
+    if found is None or not _agree(found, expected):
+        raise Misuse(
+            "The gradient of the model is another one when it is called with other parameters.",
+            "Do not recompute activations (torch.utils.checkpoint): Tacit computes as many clients "
+            "at a time as fit into memory. Do not keep parameters in a closure.",
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings, which a run would repeat, and outside of inference mode."""
+    with warnings.catch_warnings(), torch.inference_mode(False):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _gradient(output: Tensor, by: Iterable[Tensor]) -> list[Tensor] | None:
+    """The gradient of a number that each output has a part in; None if it does not depend."""
+    if not output.requires_grad:
+        return None
+    # Different for each output, because softmax has no gradient of a plain sum.
+    weights = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape)
+    gradients = torch.autograd.grad((weights * output).sum(), list(by), materialize_grads=True)
+    return list(gradients)
+
+
+def _agree(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """Whether tensors agree but for rounding; NaN is not compared."""
+    scale = max((float(one.abs().max()) for one in expected if one.numel()), default=0.0)
+    pairs = zip(found, expected, strict=True)
+    return not any(bool(((one - other).abs() > TOLERANCE * scale).any()) for one, other in pairs)
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]

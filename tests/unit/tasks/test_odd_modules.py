@@ -1,0 +1,330 @@
+"""Modules as people write them: their gradients are those of torch, or they are refused."""
+
+import copy
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import tacit
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.backend import GradientBackend
+from tacit.engines.gradients.choice import choose_backend
+from tacit.engines.gradients.sample_backends import SampleBackend
+
+SIZE, CLASSES = 6, 3
+
+
+class Net(nn.Module):
+    """Two linear layers, with a step of one's own between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, CLASSES)
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+    def between(self, x):
+        return torch.tanh(x)
+
+
+class Checkpointed(Net):
+    def forward(self, x):
+        again = checkpoint(lambda z: torch.tanh(self.first(z)), x, use_reentrant=False)
+        return self.last(again)
+
+
+class Counter(Net):
+    calls = 0
+
+    def between(self, x):
+        self.calls += 1
+        return x / self.calls
+
+
+class Memory(Net):
+    before = None
+
+    def between(self, x):
+        shift = 0 if self.before is None else self.before
+        self.before = x.detach().mean(0)
+        return x - shift
+
+
+class ScaledByTheFirstBatch(Net):
+    scale = None
+
+    def between(self, x):
+        if self.scale is None:
+            self.scale = x.detach().std()
+        return x / self.scale
+
+
+class PythonRandom(Net):
+    def between(self, x):
+        return x * random.random()
+
+
+class OwnGenerator(Net):
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator()
+
+    def between(self, x):
+        return x + torch.rand(SIZE, generator=self.generator)
+
+
+class WritesWeights(Net):
+    def forward(self, x):
+        with torch.no_grad():
+            self.first.weight.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+class ReplacesWeights(Net):
+    def forward(self, x):
+        self.first.weight = nn.Parameter(self.first.weight.detach() * 0.5)
+        return super().forward(x)
+
+
+class WritesInputs(Net):
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+
+class Constant(Net):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+def old_weight_norm():
+    with pytest.warns(FutureWarning):
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(SIZE, SIZE)), nn.Linear(SIZE, CLASSES))
+
+
+def with_parameter_hook():
+    net = Net()
+    net.first.weight.register_hook(lambda gradient: 0 * gradient)
+    return net
+
+
+def parts(inputs=None):
+    made = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(8, SIZE, generator=made) for _ in range(3)] if inputs is None else inputs
+    return [(x, torch.randint(0, CLASSES, (len(x),), generator=made)) for x in drawn]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (Checkpointed, "checkpoint"),
+        (Counter, "state"),
+        (Memory, "state"),
+        (ScaledByTheFirstBatch, "state"),
+        (PythonRandom, "random"),
+        (OwnGenerator, "random"),
+        (WritesWeights, "Do not change"),
+        (ReplacesWeights, "Do not change"),
+        (WritesInputs, "copy"),
+        (Constant, "depend"),
+        (old_weight_norm, "parametrizations"),
+        (with_parameter_hook, "hook"),
+        (lambda: torch.jit.script(nn.Linear(SIZE, CLASSES)), "torch.jit"),
+        (lambda: nn.Linear(SIZE, CLASSES, dtype=torch.complex64), "view_as_real"),
+    ],
+)
+def test_what_is_no_pure_function_is_refused_with_a_remedy(make, remedy):
+    with pytest.raises(Misuse) as refused:
+        tacit.Task.from_module(make(), parts(), batch_size=4)
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 0.5}, {"sparse": True}])
+def test_embeddings_that_cannot_be_trained_are_refused(options):
+    tokens = [torch.randint(0, 10, (8, 5)) for _ in range(3)]
+    module = nn.Sequential(nn.Embedding(10, 4, **options), nn.Flatten(), nn.Linear(20, CLASSES))
+    with pytest.raises(Misuse, match=r"max_norm|sparse"):
+        tacit.Task.from_module(module, parts(tokens), batch_size=4)
+
+
+def test_a_module_that_keeps_its_outputs_can_be_trained():
+    class Keeping(Net):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def between(self, x):
+            self.seen.append(x)
+            return torch.tanh(x)
+
+    task = tacit.Task.from_module(Keeping(), parts(), batch_size=4)
+    run = tacit.simulate(
+        tacit.DSG(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=2
+    )
+    assert run.theta.isfinite().all()
+
+
+def test_a_user_who_runs_the_module_first_gets_the_same_task():
+    module = Net()
+    module(torch.randn(2, SIZE)).sum().backward()
+    assert tacit.Task.from_module(module, parts(), batch_size=4).parameters == 63
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda module: torch.compile(module)])
+def test_wrappers_are_taken_off(wrap):
+    module = Net()
+    task = tacit.Task.from_module(wrap(module), parts(), batch_size=4)
+    assert task.loss.flat.names == [name for name, _ in module.named_parameters()]
+
+
+class TiedTokens(nn.Module):
+    """Tokens, of which number 0 is padding, predicted by the weights that embed them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 8, padding_idx=0)
+        self.out = nn.Linear(8, 10, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.embed(x)))
+
+
+class VectorWeight(Net):
+    """A weight of one dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(SIZE))
+
+    def between(self, x):
+        return x * functional.linear(x, self.weight)[:, None]
+
+
+class NoNumbers(Net):
+    """A parameter without numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.empty = nn.Parameter(torch.zeros(0))
+
+    def between(self, x):
+        return x + self.empty.sum()
+
+
+class CommonQuery(nn.Module):
+    """Attention whose query has no dimension of samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.query = nn.Embedding(10, 8), nn.Parameter(torch.randn(1, 2, 8))
+        self.out = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        keys = self.embed(x)
+        seen = functional.scaled_dot_product_attention(self.query, keys, keys)
+        return self.out(seen.mean(1))
+
+
+class ExtraWeight(nn.Sequential):
+    """A chain with a shared layer, and as many other weights as it lacks thereby."""
+
+    def __init__(self):
+        shared = nn.Linear(SIZE, SIZE)
+        super().__init__(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(SIZE, CLASSES))
+        self.weight = nn.Parameter(torch.randn(SIZE * SIZE + SIZE))
+
+
+def doubling_hook():
+    module = nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU(), nn.Linear(SIZE, CLASSES))
+    module[2].register_full_backward_hook(lambda layer, by_input, by_output: (2 * by_input[0],))
+    return module
+
+
+TOKENS = torch.arange(120).reshape(3, 8, 5) % 7
+USABLE = {
+    "tied tokens": (TiedTokens, TOKENS, TOKENS),
+    "a weight of one dimension": (VectorWeight, None, None),
+    "a parameter without numbers": (NoNumbers, None, None),
+    "a common query": (CommonQuery, TOKENS, None),
+    "extra weights": (ExtraWeight, None, None),
+    "a hook of the backward pass": (doubling_hook, None, None),
+}
+
+
+def odd_task(name):
+    torch.manual_seed(0)
+    make, inputs, targets = USABLE[name]
+    given = parts(inputs)
+    if targets is not None:
+        given = list(zip(inputs, targets, strict=True))
+    module = make()
+    return module, tacit.Task.from_module(module, given, batch_size=4)
+
+
+def batches(task):
+    loader = task.loader(torch.arange(3), 0, "cpu")
+    _, load = next(iter(loader.chunks(0, lambda count: [slice(0, count)])))
+    return loader, load()
+
+
+def torch_gradient(task, module, theta, arrays):
+    plain = tacit.models.load_weights(copy.deepcopy(module).train(), theta)
+    task.loss.criterion(plain(arrays[0]), arrays[1]).backward()
+    trained = [p for p in plain.parameters() if p.requires_grad]
+    return torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained]
+    )
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_every_strategy_that_is_used_has_the_gradients_of_torch(name, monkeypatch):
+    module, task = odd_task(name)
+    loader, arrays = batches(task)
+    theta = task.initial(0, [0, 1, 2])
+    theta = theta + 0.1 * torch.randn(theta.shape)
+    expected = torch.stack(
+        [torch_gradient(task, module, theta[k], [a[k] for a in arrays]) for k in range(3)]
+    )
+    used = []
+    for strategy in ("layered", "batched", "looped"):
+        try:
+            choose_backend(task, [0, 1, 2], loader, 0, "cpu", strategy)
+        except Misuse:
+            continue
+        out = torch.empty_like(theta)
+        GradientBackend.of(task, strategy).write(theta, arrays, out)
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-6)
+        used.append(strategy)
+    assert "looped" in used
+    assert ("batched" in used) == ("hook" not in name)
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_gradients_of_samples_are_those_of_torch(name):
+    module, task = odd_task(name)
+    _, arrays = batches(task)
+    theta = task.initial(0, [0])[0]
+    theta = theta + 0.1 * torch.randn(theta.shape)
+    own = tuple(array[0] for array in arrays)
+    backend = SampleBackend.first_usable(task, theta, own)
+    (products,) = backend.gradients(theta, own)
+    one_by_one = [tuple(array[k : k + 1] for array in own) for k in range(4)]
+    expected = torch.stack([torch_gradient(task, module, theta, one) for one in one_by_one])
+    torch.testing.assert_close(products.right, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_requested_strategy_that_fails_is_refused():
+    class Branch(Net):
+        def between(self, x):
+            return x if x.sum() > 0 else 2 * x
+
+    task = tacit.Task.from_module(Branch(), parts(), batch_size=4)
+    loader, _ = batches(task)
+    with pytest.raises(Misuse, match="looped"):
+        choose_backend(task, [0, 1, 2], loader, 0, "cpu", "batched")
