@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import shutil
 import threading
@@ -434,6 +435,19 @@ def test_hello_answers_with_our_own_info(node):
     assert code == StatusCode.FAILED_PRECONDITION
     assert why == "another manifest for generation 1, which differs in algorithm"
     assert node.rejected("configuration") == 1
+
+
+@pytest.mark.parametrize("theirs", [(), (1.0, 2.001), (1.0, math.nan), (1.0, 2.0, 3.0)], ids=str)
+def test_hello_refuses_a_model_with_other_frozen_weights(node, theirs):
+    node.state.constants = (1.0, 2.0)
+    info = node.state.node_info()
+    node.call("Hello", info.SerializeToString())
+    del info.constants[:]
+    info.constants.extend(theirs)
+    code, why = node.refusal("Hello", info.SerializeToString())
+    assert code == StatusCode.FAILED_PRECONDITION
+    assert "other frozen weights" in why
+    assert "load the same ones" in why
 
 
 def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):

@@ -38,6 +38,7 @@ from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.privacy.guarantee import Budget
+from tacit.tasks.constants import sketch_of_constants
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
 REPEATED_ITERATIONS = 8
@@ -80,8 +81,16 @@ class Node:
         manifest = self._newest if self.name in self._newest.names else base
         self._plan(manifest)
         active = ActiveRoster.load(folder, self.name, manifest)
-        model = (task.parameters, str(task.dtype), options.share_scores)
-        self.shared = NodeState(folder, self.name, active, event_log, *model)
+        self.shared = NodeState(
+            folder,
+            self.name,
+            active,
+            event_log,
+            task.parameters,
+            str(task.dtype),
+            options.share_scores,
+            sketch_of_constants(task.loss),
+        )
         self._agreement: RosterAgreement | None = None
         self._limits = RejoinLimits()
         self.shared.report(steps=self.steps, round_length=self.round_length)

@@ -31,6 +31,7 @@ from tacit.peer.relay.client import RelayUser
 from tacit.peer.relay.dialer import RelayDialer
 from tacit.peer.relay.loop_thread import log_errors
 from tacit.peer.wire import wire_pb2 as wire
+from tacit.tasks.constants import constants_agree
 
 PROTOCOL = 4
 SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
@@ -103,6 +104,8 @@ class NodeState:
     dtype: str
     # Whether the owner lets members query loss and accuracy, which are computed from its data.
     owner_shares_scores: bool = False
+    # Sketch of the frozen weights and buffers of its model.
+    constants: tuple[float, ...] = ()
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
     scores: ScoreHistory = field(default_factory=ScoreHistory)
@@ -327,6 +330,7 @@ class NodeState:
             sections=manifest.sections,
             parameters=self.parameters,
             dtype=self.dtype,
+            constants=self.constants,
             version=__version__,
             log_entries=self.changes.log.number,
             log_head=bytes.fromhex(self.changes.log.head),
@@ -347,6 +351,9 @@ class NodeState:
         if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
             there = f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there"
             return f"{there}, {ours.parameters} ({ours.dtype}) here"
+        if not constants_agree(theirs.constants, ours.constants):
+            differ = "the model has other frozen weights or buffers there than here"
+            return f"{differ}: load the same ones at all nodes"
         same = (theirs.generation, theirs.epoch) == (ours.generation, ours.epoch)
         if same and theirs.manifest_sha256 != ours.manifest_sha256:
             names = sorted({*theirs.sections, *ours.sections})

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeInfo(_message.Message):
-    __slots__ = ("protocol", "federation", "generation", "manifest_sha256", "sections", "parameters", "dtype", "version", "log_entries", "log_head", "epoch")
+    __slots__ = ("protocol", "federation", "generation", "manifest_sha256", "sections", "parameters", "dtype", "version", "constants", "log_entries", "log_head", "epoch")
     class SectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class NodeInfo(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     LOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -34,10 +35,11 @@ class NodeInfo(_message.Message):
     parameters: int
     dtype: str
     version: str
+    constants: _containers.RepeatedScalarFieldContainer[float]
     log_entries: int
     log_head: bytes
     epoch: int
-    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest_sha256: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., log_entries: _Optional[int] = ..., log_head: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest_sha256: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., constants: _Optional[_Iterable[float]] = ..., log_entries: _Optional[int] = ..., log_head: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ExchangeId(_message.Message):
     __slots__ = ("generation", "tick", "index")
