@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
+from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare, sampling_remarks
 from tacit.core.devices import Precision, check_device, check_precision, float32_products
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
@@ -204,6 +204,7 @@ class Simulation(Execution):
         super().__init__(algorithm, here, device, Watchdog(pool), capture)
         self.cautions = algorithm.cautions(graph)
         self._remarks = algorithm.remarks(graph)
+        self._remarks += sampling_remarks(algorithm, task, setting.precision)
         self.allow_divergence = allow_divergence
         self.round_length = round_length or max(
             1, task.steps_per_epoch // algorithm.gradients_per_step

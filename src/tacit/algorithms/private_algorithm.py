@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Self
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.core.devices import Precision
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget, Privacy
@@ -85,6 +87,25 @@ def prepare(
     if not isinstance(promise, Privacy):
         raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
     return algorithm.prepared(promise, facts, graph)
+
+
+def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> list[str]:
+    """What a user must know about a guarantee for single samples of this task."""
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    if budget is None or budget.unit != "sample":
+        return []
+    remarks = []
+    if precision != "float32":
+        remarks.append(
+            f"gradients of single samples are computed in float32: precision = {precision!r} does "
+            "not apply to them"
+        )
+    if task.draws.needed and math.isfinite(budget.epsilon):
+        remarks.append(
+            "dropout and augmentation are drawn by the numbers of samples, which others keep when "
+            "one is added or removed: the guarantee is for data that differ in this way"
+        )
+    return remarks
 
 
 def require_samples(task: Task) -> tuple[Parts, int]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
+from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.pure import PureModule
 
@@ -81,6 +82,10 @@ class FlatModule:
         """
         output: Tensor = self._copies.local()(self.unflatten(theta), inputs, keys)
         return output
+
+    def trial(self, *inputs: Tensor, samples: int) -> Tensor:
+        """The output of the module itself for so many samples, with dropout if it has any."""
+        return logits_of(self._pure.trial(inputs, samples))
 
     def weights(self) -> Tensor:
         """The module's own parameters as a vector [P]."""

@@ -211,3 +211,20 @@ def test_without_a_guarantee_there_is_no_limit():
     plain = Simulation(Setting(tacit.DSGT(lr=0.1), squares(), RING, gradients="looped"))
     assert plain.budget is None
     assert plain.allowed_steps == math.inf
+
+
+def test_a_run_says_what_its_guarantee_for_samples_rests_on():
+    drops = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5))
+    parts = [(torch.randn(8, 4), torch.arange(8) % 3) for _ in range(N)]
+    dropping = tacit.Task.from_module(drops, parts, batch_size=4)
+    plain = tacit.Task.from_module(drops[0], parts, batch_size=4)
+
+    def remarks(task, promise=PROMISE, precision="float32"):
+        algorithm = prepare(PrivateSGD(lr=0.1), promise, task, RING, 4)
+        return " ".join(Simulation(Setting(algorithm, task, RING, precision=precision)).remarks)
+
+    assert remarks(plain) == ""
+    assert "drawn by the numbers of samples" in remarks(dropping)
+    assert "precision = 'bf16' does not apply" in remarks(plain, precision="bf16")
+    assert remarks(dropping, FEW_CLIENTS, "bf16") == ""
+    assert remarks(dropping, Privacy(epsilon=math.inf)) == ""

@@ -23,7 +23,7 @@ class DataSpec:
     @classmethod
     def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
         x, _ = public
-        assert isinstance(task.loss, ModuleLoss)  # checked by why_not_invertible
+        assert isinstance(task.loss, ModuleLoss)  # checked by why_not_attackable
         flat = task.loss.flat
         classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
         box = float(x.min()), float(x.max())

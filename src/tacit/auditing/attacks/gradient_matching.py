@@ -110,7 +110,8 @@ class MatchingProblems:
         self.problems, self.guesses = problems, guesses
         self.labels = None if labels is None else labels.flatten(0, 1)  # [V·R, T, batch, ...]
         one = grad_and_value(_guess_loss(loss, observation, matching_loss, layout))
-        in_dims = (0, 0, 0, None if labels is None else 0)
+        keys = observation.keys
+        in_dims = (0, 0, 0, None if labels is None else 0, None if keys is None else 0)
         self._each: Callable[..., tuple[Tensor, Tensor]] = vmap(one, in_dims=in_dims)
         self._which: Tensor | None = None
 
@@ -121,8 +122,10 @@ class MatchingProblems:
             guesses = self.problems[which]
             victim = guesses // self.guesses
             labels = None if self.labels is None else self.labels[guesses]
+            keys = self.observation.keys
             observed = self.observation.weights[victim], self.observation.values[victim]
-            self._which, self._arguments = which, (*observed, labels)
+            self._arguments = (*observed, labels, None if keys is None else keys[victim])
+            self._which = which
         gradients, values = self._each(rows, *self._arguments)
         return values.detach(), gradients.detach()
 
@@ -132,29 +135,35 @@ def _guess_loss(
     observation: Observation | JointObservation,
     matching_loss: MatchingLoss,
     layout: GuessLayout,
-) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-    """D of a row [n], weights [K, P], value [P] or [M, P], and labels [T, batch, ...] or None."""
+) -> Callable[..., Tensor]:
+    """D of a row [n], weights [K, P], value [P] or [M, P], and labels [T, batch, ...] or None.
+
+    Last come the keys of the samples [T, batch], or None.
+    """
     coefficients = observation.coefficients
     batches = None
     if isinstance(observation, JointObservation):
         batches = torch.tensor(observation.data, device=coefficients.device)
     gradients = vmap(grad(loss))
-    gradients_of_one_batch = vmap(grad(loss), in_dims=(0, None, None))
     distances = vmap(matching_loss, in_dims=(0, 0, None))
 
-    def one(row: Tensor, weights: Tensor, value: Tensor, labels: Tensor | None) -> Tensor:
+    def one(
+        row: Tensor, weights: Tensor, value: Tensor, labels: Tensor | None, keys: Tensor | None
+    ) -> Tensor:
         inputs = layout.inputs(row)
         targets = layout.soft_labels(row) if labels is None else labels
+        data = [inputs, targets] if keys is None else [inputs, targets, keys]
         if batches is not None:
-            found = coefficients @ gradients(weights, inputs[batches], targets[batches])
+            found = coefficients @ gradients(weights, *(array[batches] for array in data))
             each: Tensor = distances(found, value, inputs.flatten(0, 1))
             return each.mean()
         if len(coefficients) == 1:
-            found = coefficients[0] * grad(loss)(weights[0], inputs[0], targets[0])
+            found = coefficients[0] * grad(loss)(weights[0], *(array[0] for array in data))
         elif observation.same_data:
-            found = coefficients @ gradients_of_one_batch(weights, inputs[0], targets[0])
+            of_one_batch = vmap(grad(loss), in_dims=(0, *(None for _ in data)))
+            found = coefficients @ of_one_batch(weights, *(array[0] for array in data))
         else:
-            found = coefficients @ gradients(weights, inputs, targets)
+            found = coefficients @ gradients(weights, *data)
         return matching_loss(found, value, inputs.flatten(0, 1))
 
     return one

@@ -184,6 +184,8 @@ def _assumptions(
     elif not observation.same_data:
         kind = "a sum" if bool((observation.coefficients == 1).all()) else "a combination"
         assumptions.append(f"{kind} of {terms} gradients, each of a batch of its own")
+    if observation.keys is not None:
+        assumptions.append("masks of dropout known: they follow from the seed")
     if isinstance(loss, ModuleLoss):
         kinds = ", ".join(activations(loss.flat.module)) or "none among the layers"
         assumptions.append(f"activation: {kinds}")

@@ -94,7 +94,8 @@ def _trace(flat: FlatModule, shape: Sequence[int]) -> tuple[list[Call], Tensor, 
     given = drawn.to(device, flat.dtype)
     try:
         with torch.no_grad():
-            result: Tensor = flat.module(given)
+            # With dropout: the first layer must get all of the input.
+            result = flat.trial(given, samples=1)
     finally:
         for handle in handles:
             handle.remove()

@@ -18,6 +18,7 @@ class Observation:
     coefficients: Tensor  # [K]: (1,) a gradient; (1, −1) a difference; (1, …, 1) a sum over clients
     values: Tensor  # [V, P]
     same_data: bool  # whether all K gradients are of one batch (differences), not one each (sums)
+    keys: Tensor | None = None  # [V, batches, batch] of the samples' dropout; None: there is none
 
     def __post_init__(self) -> None:
         _check(self.weights, self.coefficients, self.values)
@@ -46,6 +47,7 @@ class JointObservation:
     coefficients: Tensor  # [M, K]: a row for each value
     values: Tensor  # [V, M, P]
     data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
+    keys: Tensor | None = None  # as of an `Observation`
 
     def __post_init__(self) -> None:
         count = self.values.shape[1] if self.values.ndim == 3 else 1

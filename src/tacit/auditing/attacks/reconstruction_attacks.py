@@ -69,19 +69,8 @@ class ReconstructionResult:
         }
 
 
-def why_not_invertible(task: Task) -> str | None:
-    """Why the gradients of a task cannot be inverted; None if they can."""
-    reason = why_not_attackable(task)
-    if reason is None and isinstance(task.loss, ModuleLoss) and task.loss.keyed:
-        reason = (
-            "inversion of gradients does not know the masks of dropout; to try it, audit the same "
-            "model with p = 0"
-        )
-    return reason
-
-
 def why_not_attackable(task: Task) -> str | None:
-    """Why neither the models nor the gradients of a task can be attacked; None if they can."""
+    """Why the models and gradients of a task cannot be attacked; None if they can."""
     if not isinstance(task.loss, ModuleLoss):
         return "inversion needs a model that classifies inputs; this task has a loss of its own"
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):
@@ -110,7 +99,7 @@ class ReconstructionAttacks:
     """Attacks on one run; the same exact evidence of several adversaries is inverted once."""
 
     def __init__(self, truth: Truth, options: AttackOptions, progress: Progress) -> None:
-        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
+        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_attackable
         self._task, self._loss, self._truth = truth.task, truth.task.loss, truth
         self._options, self._progress = options, progress
         self._done: dict[tuple[object, ...], ReconstructionResult] = {}
@@ -196,15 +185,15 @@ class ReconstructionAttacks:
             for array in (points, coefficients, values)
         )
         data = self._batches(group[0].terms)
-        observation: Observation | JointObservation
-        if len(set(data)) in (1, len(data)):
-            one_batch = len(set(data)) == 1
-            observation = Observation(points, coefficients, values, same_data=one_batch)
-        else:
-            observation = JointObservation(points, coefficients[None], values[:, None], data)
-        guess = self._guess(observation, spec, kind)
         first = [data.index(number) for number in range(max(data) + 1)]
         terms = [[one.terms[k] for k in first] for one in group]
+        keys = self._keys(terms)
+        observation: Observation | JointObservation
+        if len(set(data)) in (1, len(data)):
+            observation = Observation(points, coefficients, values, len(set(data)) == 1, keys)
+        else:
+            observation = JointObservation(points, coefficients[None], values[:, None], data, keys)
+        guess = self._guess(observation, spec, kind)
         return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
 
     def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
@@ -213,10 +202,21 @@ class ReconstructionAttacks:
         order = list(dict.fromkeys(names))
         return tuple(order.index(name) for name in names)
 
+    def _keys(self, terms: list[list[Unknown]]) -> Tensor | None:
+        """The keys [V, T, batch] of dropout in the batches of `terms`; None without dropout.
+
+        The adversary knows them: see `Truth.keys`.
+        """
+        found = [self._truth.keys(u.client, u.when) for each in terms for u in each]
+        keys = [one for one in found if one is not None]
+        if not keys:
+            return None
+        return torch.stack(keys).view(len(terms), len(terms[0]), -1).to(self._options.device)
+
     def _spec(self, victim: int) -> tuple[tuple[Tensor, Tensor], DataSpec]:
         """Public data, and what follows from them and the protocol."""
         public = self._truth.non_members(victim)
-        assert public is not None  # checked by why_not_invertible
+        assert public is not None  # checked by why_not_attackable
         return public, DataSpec.of(self._task, victim, public)
 
     def _guess(

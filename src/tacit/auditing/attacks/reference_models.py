@@ -132,7 +132,7 @@ class ReferenceModels:
     def _plain(self) -> tuple[ShadowConfidences, int] | None:
         """Models of plain descent and their steps; None if they diverge."""
         loss, device = self.setting.task.loss, self.options.device
-        assert isinstance(loss, ModuleLoss)  # checked by why_not_invertible
+        assert isinstance(loss, ModuleLoss)  # checked by why_not_attackable
         loss = loss.evaluated().to(device)
         x, y = self.candidates.to(device)
         try:

@@ -131,7 +131,7 @@ def _record(
     if not now:
         return
     loss = simulation.task.loss
-    assert isinstance(loss, ModuleLoss)  # checked by why_not_invertible
+    assert isinstance(loss, ModuleLoss)  # checked by why_not_attackable
     x, y = (array.to(simulation.device) for array in samples)
     for client, row in zip(now, simulation.state.theta[now], strict=True):
         into[client, simulation.t] = confidence(loss, row, x, y).double().cpu()
@@ -166,5 +166,5 @@ def part_sizes(task: Task) -> list[int]:
     if isinstance(task.parts, Parts):
         sizes: list[int] = task.parts.sizes.tolist()
         return sizes
-    assert isinstance(task.parts, list | tuple)  # streams are excluded by why_not_invertible
+    assert isinstance(task.parts, list | tuple)  # streams are excluded by why_not_attackable
     return [len(part[0]) for part in task.parts]

@@ -29,7 +29,6 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
-    why_not_invertible,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.truth import Truth
@@ -82,12 +81,8 @@ class AttackSuite:
                 return [(victim, iteration) for iteration in range(iterations + 1)]
             return [(client, steps) for client in sorted({victim} | holders)] if steps else []
 
-        # Attacks by gradients; with dropout, there are only those by models.
-        self.reconstruction: ReconstructionAttacks | None = None
-        if (reason := why_not_invertible(setting.task)) is None:
-            self.reconstruction = ReconstructionAttacks(truth, options, progress)
-        else:
-            self._note(reason)
+        self.reconstruction = ReconstructionAttacks(truth, options, progress)
+        self.has_dropout = setting.task.draws.keys
         self.membership = {
             victim: MembershipAttacks(
                 setting, truth, victim, record(victim), delta, options, progress
@@ -113,8 +108,6 @@ class AttackSuite:
     def _reconstructions(
         self, leakages: list[Leakage], transcript: Transcript
     ) -> list[ReconstructionResult]:
-        if self.reconstruction is None:
-            return []
         found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
         found += approximate_gradients(leakages, transcript)
         for one in found:
@@ -136,7 +129,11 @@ class AttackSuite:
             self._note(f"{adversary} knows no model: no membership inference by models")
         else:
             results += attacks.on_models(known)
-        if self.reconstruction is None:
+        if self.has_dropout:
+            self._note(
+                "membership by gradients is not tried with dropout; that proves nothing, because "
+                "its masks follow from the seed"
+            )
             return results
         by_evidence = self._by_evidence(leakage, transcript)
         if by_evidence == []:

@@ -32,6 +32,13 @@ class Truth:
         ((_, load),) = loader.chunks(number, one_chunk)
         return tuple(array[0] for array in load())
 
+    def keys(self, client: int, number: int) -> Tensor | None:
+        """The keys of dropout [batch] of a client's gradient; None without dropout.
+
+        They follow from the seed and the numbers of the samples, so attackers know them.
+        """
+        return self.batch(client, number)[-1] if self.task.draws.keys else None
+
     def members(self, client: int) -> Part | None:
         """All data of a client; None if it is a stream."""
         parts = self.task.parts

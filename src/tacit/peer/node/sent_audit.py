@@ -29,7 +29,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     AttackOptions,
     Progress,
     ReconstructionAttacks,
-    why_not_invertible,
+    why_not_attackable,
 )
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.statements import reconstruction
@@ -299,7 +299,7 @@ def _inversion(
     if subject.local is None:
         raise Misuse("Reconstructed inputs are compared with the node's data.", "Give --data.")
     task, index = subject.local.task, subject.local.index
-    if (reason := why_not_invertible(task)) is not None:
+    if (reason := why_not_attackable(task)) is not None:
         notes.append(reason)
         return None
     truth = Truth(task, subject.manifest.config.run.seed, subject.number)

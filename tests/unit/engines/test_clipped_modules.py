@@ -1,0 +1,82 @@
+"""One sample changes a sum of clipped gradients by at most the bound, whatever the model does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.tasks.poisson import PoissonSample
+
+CLIENTS, SAMPLES, BOUND, SEED = 2, 10, 0.05, 5
+DRAWN = [0, 3, 4, 9, 10, 12, 19]
+
+
+class TiedTokens(nn.Module):
+    """Predicts tokens by the weights that embed them, with samples as the second dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.drop = nn.Embedding(10, 8, padding_idx=0), nn.Dropout(0.3)
+        self.inner = nn.TransformerEncoderLayer(8, 2, 16, 0.2)
+        self.out = nn.Linear(8, 10, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.out(self.inner(self.drop(self.embed(x).transpose(0, 1)))).transpose(0, 1)
+
+
+def chain():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3), nn.Flatten(),
+        nn.Linear(36, 3),
+    )  # fmt: skip
+
+
+def training(name):
+    torch.manual_seed(0)
+    if name == "tied tokens":
+        tokens = [torch.randint(0, 10, (SAMPLES, 5)) for _ in range(CLIENTS)]
+        return tacit.Task.from_module(TiedTokens(), [(x, x.flip(1)) for x in tokens], batch_size=4)
+    module = chain() if name == "augmented" else tacit.models.lora(chain(), rank=2)
+    augment = tacit.Augment(crop=2, flip=True) if name == "augmented" else None
+    parts = [(torch.randn(SAMPLES, 1, 8, 8), torch.arange(SAMPLES) % 3) for _ in range(CLIENTS)]
+    return tacit.Task.from_module(module, parts, batch_size=4, augment=augment)
+
+
+def objective(task, strategy):
+    loader = task.loader(torch.arange(CLIENTS), SEED, "cpu")
+    found = HostedObjective(task, list(range(CLIENTS)), loader, "looped", SEED, "cpu")
+    sums = replace(found._clipped_sums, backend=SampleBackend.of(task, strategy))
+    vars(found)["_clipped_sums"] = sums
+    return found
+
+
+def sums(hosted, theta, drawn):
+    counts = [sum(index // SAMPLES == client for index in drawn) for client in range(CLIENTS)]
+    sizes = torch.full((CLIENTS,), SAMPLES)
+    sample = PoissonSample(torch.tensor(drawn), torch.tensor(counts), sizes, 0.5, number=3)
+    return hosted.clipped_sum_of(theta, sample, BOUND).double()
+
+
+@pytest.mark.parametrize("strategy", ["layered", "batched", "looped"])
+@pytest.mark.parametrize("name", ["augmented", "adapters", "tied tokens"])
+def test_leaving_one_sample_out(name, strategy):
+    task = training(name)
+    try:
+        hosted = objective(task, strategy)
+    except Misuse:
+        assert strategy == "layered"
+        assert name != "augmented"
+        return
+    theta = (task.initial(SEED, [0]) + 0.1 * torch.randn(1, task.parameters)).expand(CLIENTS, -1)
+    total = sums(hosted, theta, DRAWN)
+    for left_out in DRAWN:
+        change = total - sums(hosted, theta, [index for index in DRAWN if index != left_out])
+        own = left_out // SAMPLES
+        assert 0 < float(change[own].norm()) <= BOUND * (1 + 1e-6)
+        assert not change[1 - own].any()
