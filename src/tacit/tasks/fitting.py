@@ -23,6 +23,7 @@ from tacit.tasks.flat import FlatModule
 from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.pure import thread_safe
+from tacit.tasks.purity import check_repeatable
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,9 @@ def _try_loss(criterion: Criterion, output: Tensor, targets: Sequence[Tensor]) -
         str(tuple(array.shape)) for array in targets
     )
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            value = criterion(output, *targets)
+        value = check_repeatable("loss", lambda: criterion(output, *targets))
+    except Misuse:
+        raise
     except Exception as error:  # users' losses raise many kinds
         raise Misuse(
             f"The loss fails for an output of shape {shapes}: {first_line(error)}.",

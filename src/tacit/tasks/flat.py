@@ -85,7 +85,7 @@ class FlatModule:
 
     def trial(self, *inputs: Tensor, samples: int) -> Tensor:
         """The output of the module itself for so many samples, with dropout if it has any."""
-        return logits_of(self._pure.trial(inputs, samples))
+        return logits_of(self._pure.trial(inputs, torch.arange(samples, device=inputs[0].device)))
 
     def weights(self) -> Tensor:
         """The module's own parameters as a vector [P]."""

@@ -21,7 +21,14 @@ from tacit.models.parameters import copied, unwrapped
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.parts import Part
-from tacit.tasks.purity import check_deterministic, check_gradient, check_layers, check_pure, draws
+from tacit.tasks.purity import (
+    check_deterministic,
+    check_gradient,
+    check_layers,
+    check_mask_order,
+    check_pure,
+    draws,
+)
 
 
 class CopyPerThread:
@@ -114,6 +121,7 @@ class PureModule:
         check_gradient(pure, inputs)
         if pure.masks is not None:
             pure._find_batch_dims(pure.masks, inputs)
+            check_mask_order(pure, inputs)
         return pure
 
     def _find_batch_dims(self, masks: MaskKeys, inputs: Part) -> None:
@@ -121,14 +129,14 @@ class PureModule:
         for count in (2, 3):
             some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
             with masks.recorded() as found:
-                check_deterministic("model", partial(self.trial, some, count))
+                check_deterministic("model", partial(self.trial, some, torch.arange(count)))
             shapes.append(found)
         masks.find_batch_dims(*shapes)
 
-    def trial(self, inputs: Part, samples: int | None = None) -> Any:
-        """The output with the module's own parameters; with dropout for so many samples."""
+    def trial(self, inputs: Part, keys: Tensor | None = None) -> Any:
+        """The output with the module's own parameters; without keys there is no dropout."""
         positional, named = self.layout.arguments(inputs)
-        with self._keyed(None if samples is None else torch.arange(samples)):
+        with self._keyed(keys):
             return self.module(*positional, **named)
 
     @contextmanager

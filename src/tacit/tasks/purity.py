@@ -35,6 +35,18 @@ def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
     return result
 
 
+def check_repeatable(name: str, work: Callable[[], Any]) -> Any:
+    """As `check_deterministic`, and raise Misuse if a second call has another result."""
+    result, again = check_deterministic(name, work), check_deterministic(name, work)
+    if isinstance(result, Tensor) and not _agree([again], [result]):
+        raise Misuse(
+            f"The {name} has another value when it is called again: it keeps a state, or draws "
+            "random numbers that are not torch's.",
+            "Remove the state and the random step.",
+        )
+    return result
+
+
 def draws(work: Callable[[], Any]) -> tuple[bool, Any]:
     """Whether work draws from torch's random stream, which is left as it was; and its result."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -150,6 +162,31 @@ def check_gradient(pure: PureModule, inputs: Part) -> None:
             "The gradient of the model is another one when it is called with other parameters.",
             "Do not recompute activations (torch.utils.checkpoint): Tacit computes as many clients "
             "at a time as fit into memory. Do not keep parameters in a closure.",
+        )
+
+
+def check_mask_order(pure: PureModule, inputs: Part) -> None:
+    """Raise Misuse if the dropout of a sample goes by the keys of others.
+
+    In another order, samples and keys must give the same outputs in that order.
+    """
+    tried, swapped = copy.deepcopy(pure), tuple(array.flip(0) for array in inputs)
+    keys = torch.arange(len(inputs[0]))
+    for given in (None, keys):
+        back = None if given is None else given.flip(0)
+        with torch.no_grad():
+            first = logits_of(tried.trial(inputs, given))
+            second = logits_of(tried.trial(swapped, back))
+        if first.shape == second.shape and _agree([second.flip(0)], [first]):
+            continue
+        if given is None:
+            # The order matters to the model itself.
+            return
+        raise Misuse(
+            "The model applies dropout to samples in an order of its own, so the mask of one would "
+            "depend on the rest of the batch.",
+            "Apply dropout before samples are flattened with other dimensions, or with the samples "
+            "first: x.transpose(0, 1).flatten(0, 1).",
         )
 
 

@@ -246,6 +246,51 @@ def doubling_hook():
     return module
 
 
+class TokensFirst(nn.Module):
+    """Dropout of rows in which the samples of a token follow each other."""
+
+    def __init__(self, samples_first=False):
+        super().__init__()
+        self.embed, self.drop = nn.Embedding(10, 8), nn.Dropout(0.5)
+        self.out, self.samples_first = nn.Linear(8, CLASSES), samples_first
+
+    def forward(self, x):
+        rows = self.embed(x)
+        if self.samples_first:
+            return self.out(self.drop(rows.flatten(0, 1)).view(len(x), -1, 8).mean(1))
+        dropped = self.drop(rows.transpose(0, 1).flatten(0, 1))
+        return self.out(dropped.view(-1, len(x), 8).mean(0))
+
+
+def test_dropout_in_another_order_of_samples_is_refused():
+    tokens = [torch.randint(0, 10, (8, 5)) for _ in range(3)]
+    tacit.Task.from_module(TokensFirst(samples_first=True), parts(tokens), batch_size=4)
+    with pytest.raises(Misuse, match="order of its own"):
+        tacit.Task.from_module(TokensFirst(), parts(tokens), batch_size=4)
+
+
+class Centred(nn.Module):
+    """A loss that subtracts a moving mean of the outputs it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.centre = torch.zeros(CLASSES)
+
+    def forward(self, output, targets):
+        self.centre = 0.9 * self.centre + 0.1 * output.detach().mean(0)
+        return functional.cross_entropy(output - self.centre, targets)
+
+
+def loss_with_noise(output, targets):
+    return functional.cross_entropy(output * random.random(), targets)
+
+
+@pytest.mark.parametrize("loss", [Centred(), loss_with_noise])
+def test_losses_with_a_state_or_hidden_random_numbers_are_refused(loss):
+    with pytest.raises(Misuse, match="when it is called again"):
+        tacit.Task.from_module(Net(), parts(), loss=loss, batch_size=4)
+
+
 TOKENS = torch.arange(120).reshape(3, 8, 5) % 7
 USABLE = {
     "tied tokens": (TiedTokens, TOKENS, TOKENS),

@@ -35,7 +35,7 @@ from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
-from tacit.tasks.purity import check_deterministic
+from tacit.tasks.purity import check_repeatable
 from tacit.tasks.task import Task
 
 # Clients in the trial.
@@ -166,7 +166,7 @@ def _problem(
 
 def _check_loss(loss: Loss, theta: Tensor, arrays: Part) -> None:
     """Raise `Misuse` if a loss is random or not a single number."""
-    value = check_deterministic("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
+    value = check_repeatable("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
     if value.ndim:
         raise Misuse(
             f"The loss of one client has the shape {tuple(value.shape)}.",
