@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.core.checks import check_count
-from tacit.models.parameters import copied
+from tacit.models.parameters import copied, replace_layers
 
 
 def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
@@ -31,17 +32,12 @@ def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
         16
     """
     check_count("groups", groups)
-    changed = copied(module)
-    if isinstance(changed, _BatchNorm):
-        return _group_norm(changed, groups)
-    for layer in list(changed.modules()):
-        for name, child in layer.named_children():
-            if isinstance(child, _BatchNorm):
-                setattr(layer, name, _group_norm(child, groups))
-    return changed
+    return replace_layers(copied(module), partial(_group_norm, groups=groups))
 
 
-def _group_norm(layer: _BatchNorm, groups: int) -> nn.GroupNorm:
+def _group_norm(layer: nn.Module, groups: int) -> nn.GroupNorm | None:
+    if not isinstance(layer, _BatchNorm):
+        return None
     count = 1 if isinstance(layer, nn.BatchNorm1d) else math.gcd(groups, layer.num_features)
     new = nn.GroupNorm(count, layer.num_features, layer.eps, layer.affine)
     if layer.affine:

@@ -18,7 +18,7 @@ from torch.nn.modules import dropout as torch_dropout
 from tacit.core.errors import Misuse
 from tacit.core.sample_keys import fold, words
 from tacit.models.attention import PlainAttention
-from tacit.models.parameters import copied
+from tacit.models.parameters import copied, replace_layers
 
 # Draws of augmentation come first.
 FIRST_DRAW = 1
@@ -192,12 +192,15 @@ def keyed(module: nn.Module) -> nn.Module:
 def use_keys(module: nn.Module) -> tuple[nn.Module, MaskKeys | None]:
     """The module itself with keyed dropout in it, and its keys; None if it has no dropout."""
     keys = MaskKeys()
-    replaced = {layer: new for layer in module.modules() if (new := _keyed_layer(layer, keys))}
-    for layer in list(module.modules()):
-        for name, child in layer.named_children():
-            if child in replaced:
-                setattr(layer, name, replaced[child])
-    return replaced.get(module, module), keys if replaced else None
+    found = []
+
+    def keyed_layer(layer: nn.Module) -> nn.Module | None:
+        if (new := _keyed_layer(layer, keys)) is not None:
+            found.append(new)
+        return new
+
+    changed = replace_layers(module, keyed_layer)
+    return changed, keys if found else None
 
 
 def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tacit.core.checks import check_count, check_positive
 from tacit.core.errors import Misuse
 from tacit.models.attention import PlainAttention
-from tacit.models.parameters import copied
+from tacit.models.parameters import copied, replace_layers
 
 
 class LoRALinear(nn.Linear):
@@ -147,13 +147,10 @@ def merge_lora(module: nn.Module) -> nn.Module:
         module: A module that `lora` returned, such as with weights of a run in it: see
             `load_weights`.
     """
-    merged = copied(module)
-    if isinstance(merged, LoRALinear):
-        return merged.merged().requires_grad_(True)
+    merged = replace_layers(
+        copied(module), lambda layer: layer.merged() if isinstance(layer, LoRALinear) else None
+    )
     for layer in list(merged.modules()):
-        for name, child in layer.named_children():
-            if isinstance(child, LoRALinear):
-                setattr(layer, name, child.merged())
         if isinstance(layer, PlainAttention) and isinstance(layer.adapter, ProjectionAdapter):
             _merge_projections(layer, layer.adapter)
     return merged.requires_grad_(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -34,6 +35,28 @@ def unwrapped(module: nn.Module) -> nn.Module:
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         inner = module.module
     return unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
+def replace_layers(
+    module: nn.Module, new_layer: Callable[[nn.Module], nn.Module | None]
+) -> nn.Module:
+    """The module with other layers in the places of some; layers in several places stay shared.
+
+    Args:
+        module: The module; it is changed.
+        new_layer: What takes the place of a layer; None: it stays.
+
+    Returns:
+        The module, or what takes its own place.
+    """
+    layers = list(module.modules())
+    new = {layer: other for layer in layers if (other := new_layer(layer)) is not None}
+    for layer in layers:
+        # Not named_children(), which skips the second place of a layer.
+        for name, child in list(layer._modules.items()):
+            if child in new:
+                setattr(layer, name, new[child])
+    return new.get(module, module)
 
 
 def load_weights(module: nn.Module, theta: Tensor) -> nn.Module:
