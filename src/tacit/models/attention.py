@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -109,6 +109,20 @@ class PlainAttention(nn.MultiheadAttention):
         if self.adapter is None:
             return projected
         return [x + more for x, more in zip(projected, self.adapter(*inputs), strict=True)]
+
+
+def attention_arguments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor | None], dict[str, Any]]:
+    """What `scaled_dot_product_attention` is called with: tensors, and other options by name."""
+    options |= {"dropout_p": dropout_p, "is_causal": is_causal}
+    return (query, key, value, attn_mask), options
 
 
 def project(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tacit.models.attention import attention_arguments
 from tacit.models.dropout import KeyedDropout, MaskKeys
 
 # What each function drops: whether channels, and whether it is for SELU.
@@ -51,31 +52,22 @@ class KeyedFunctions(TorchFunctionMode):
         x, p, training = (bound.arguments[name] for name in ("input", "p", "training"))
         return KeyedDropout(p, self.keys, *DROPOUTS[func])(x) if training and p > 0 else x
 
-    def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        if dropout_p == 0 or self.keys.keys is None or options.get("enable_gqa"):
+    def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
+        (query, key, value, mask), options = attention_arguments(*args, **kwargs)
+        rate, grouped = options.pop("dropout_p"), bool(options.get("enable_gqa"))
+        if rate == 0 or self.keys.keys is None or grouped:
             # Grouped queries have no keyed dropout: what it draws is found, and refused.
-            dropped = dropout_p if options.get("enable_gqa") else 0.0
-            return functional.scaled_dot_product_attention(
-                query, key, value, attn_mask, dropped, is_causal, **options
-            )
+            rate = rate if grouped else 0.0
+            return functional.scaled_dot_product_attention(query, key, value, mask, rate, **options)
         scale = options.get("scale")
         scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-        if is_causal:
+        if options["is_causal"]:
             hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(hidden, -torch.inf)
-        elif attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -torch.inf)
-        elif attn_mask is not None:
-            scores = scores + attn_mask
+        elif mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        elif mask is not None:
+            scores = scores + mask
         weights = scores.softmax(-1)
-        output: Tensor = weights * self.keys.factors(weights, dropout_p) @ value
+        output: Tensor = weights * self.keys.factors(weights, rate) @ value
         return output

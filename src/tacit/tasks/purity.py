@@ -148,7 +148,7 @@ def check_gradient(pure: PureModule, inputs: Part) -> None:
             found = _gradient(called(given, inputs, None), given.values())
     except Exception as error:  # users' modules raise many kinds
         raise Misuse(
-            f"The gradient of the model fails on two samples: {first_line(error)}.",
+            f"The gradient of the model fails on two samples: {first_line(error).rstrip('.')}.",
             "Check that plain PyTorch can train it: model(x).sum().backward(). Do not use "
             "torch.utils.checkpoint.",
         ) from error

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.models.attention import attention_arguments
+
 
 class _Attention(torch.autograd.Function):
     """Torch's attention, whose backward pass gives the same bits every time.
@@ -41,18 +43,9 @@ class _Attention(torch.autograd.Function):
         return *by, None
 
 
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **options: Any,
-) -> Tensor:
+def attention(*args: Any, **kwargs: Any) -> Tensor:
     """Torch's scaled dot-product attention, deterministic on a GPU."""
-    options |= {"dropout_p": dropout_p, "is_causal": is_causal}
-    q, k, v, mask = query, key, value, attn_mask
+    (q, k, v, mask), options = attention_arguments(*args, **kwargs)
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, mask, **options)
     kind = q.device.type

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tacit.models.attention import attention_arguments
 from tacit.tasks.batching.attention import attention
 from tacit.tasks.batching.convolution import convolve
 from tacit.tasks.batching.multi_head import multi_head_attention
@@ -124,34 +125,19 @@ def _conv2d(
     return convolve(x, _expanded(w, clients, batched[1]), b, stride, padding)
 
 
-def _group_norm(
+def _normalise(
     clients: int,
     batched: list[bool],
     x: Tensor,
     w: Tensor | None,
     b: Tensor | None,
     *,
-    groups: int,
-    eps: float,
+    norm: Callable[..., Tensor],
+    **options: Any,
 ) -> Tensor:
     w = None if w is None else _expanded(w, clients, batched[1])
     b = None if b is None else _expanded(b, clients, batched[2])
-    return group_norm(_expanded(x, clients, batched[0]), groups, w, b, eps)
-
-
-def _layer_norm(
-    clients: int,
-    batched: list[bool],
-    x: Tensor,
-    w: Tensor | None,
-    b: Tensor | None,
-    *,
-    shape: tuple[int, ...],
-    eps: float,
-) -> Tensor:
-    w = None if w is None else _expanded(w, clients, batched[1])
-    b = None if b is None else _expanded(b, clients, batched[2])
-    return layer_norm(_expanded(x, clients, batched[0]), shape, w, b, eps)
+    return norm(_expanded(x, clients, batched[0]), w=w, b=b, **options)
 
 
 def _attention(
@@ -213,7 +199,7 @@ def _replaced_group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    return _for_all(_group_norm, input, weight, bias, groups=num_groups, eps=eps)
+    return _for_all(_normalise, input, weight, bias, norm=group_norm, groups=num_groups, eps=eps)
 
 
 def _replaced_layer_norm(
@@ -223,7 +209,8 @@ def _replaced_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    return _for_all(_layer_norm, input, weight, bias, shape=tuple(normalized_shape), eps=eps)
+    shape = tuple(normalized_shape)
+    return _for_all(_normalise, input, weight, bias, norm=layer_norm, shape=shape, eps=eps)
 
 
 def _replaced_embedding(
@@ -237,21 +224,13 @@ def _replaced_embedding(
     return torch.where((input == padding)[..., None], y.detach(), y)
 
 
-def _replaced_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **options: Any,
-) -> Any:
-    options |= {"dropout_p": dropout_p, "is_causal": is_causal}
+def _replaced_attention(*args: Any, **kwargs: Any) -> Any:
+    (q, k, v, mask), options = attention_arguments(*args, **kwargs)
     inner = 3 if options.get("enable_gqa") else 2
-    if not query.shape[:-inner] == key.shape[:-inner] == value.shape[:-inner]:
+    if not q.shape[:-inner] == k.shape[:-inner] == v.shape[:-inner]:
         # Torch expands samples or heads.
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask, **options)
-    return _for_all(_attention, query, key, value, attn_mask, **options)
+        return functional.scaled_dot_product_attention(q, k, v, mask, **options)
+    return _for_all(_attention, q, k, v, mask, **options)
 
 
 def _pair(value: Any) -> tuple[int, int]:
