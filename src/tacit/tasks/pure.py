@@ -28,6 +28,7 @@ from tacit.tasks.purity import (
     check_mask_order,
     check_pure,
     draws,
+    light_copy,
 )
 
 
@@ -115,7 +116,7 @@ class PureModule:
             Misuse: If it is not pure, or has dropout of tensors that do not divide into samples.
         """
         pure = self
-        if draws(lambda: copy.deepcopy(pure).trial(inputs))[0]:
+        if draws(lambda: light_copy(pure).trial(inputs))[0]:
             pure = replace(self, masks=self.masks or MaskKeys(), functions=True)
         check_pure(pure, inputs)
         check_gradient(pure, inputs)

@@ -364,6 +364,16 @@ def test_gradients_of_samples_are_those_of_torch(name):
     torch.testing.assert_close(products.right, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_rounding_at_an_optimum_is_no_reason_to_refuse_a_strategy():
+    def loss(theta, x):
+        return (theta - x.mean(0)).square().sum()
+
+    x = torch.full((8, 3), 1 / 3)
+    task = tacit.Task.from_loss(loss, [(x,)] * 3, x[0], batch_size=4)
+    loader, _ = batches(task)
+    assert choose_backend(task, [0, 1, 2], loader, 0, "cpu", "batched").strategy == "batched"
+
+
 def test_a_requested_strategy_that_fails_is_refused():
     class Branch(Net):
         def between(self, x):

@@ -30,6 +30,7 @@ from tacit.core.version import __version__
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import WARM_UP, Work, captured
 from tacit.engines.gradients.backend import GradientBackend
+from tacit.engines.gradients.separable import perturbed
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
@@ -150,6 +151,7 @@ def _problem(
 ) -> str | None:
     """Why a backend cannot be used: it fails, or its gradients are not those of a loop."""
     found, expected = torch.empty_like(theta), torch.empty_like(theta[:1])
+    theta = perturbed(theta)
     try:
         with backend.pass_context(theta.device):
             backend.write(theta, arrays, found)

@@ -12,6 +12,7 @@ from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
 from tacit.core.workers import without_onednn
+from tacit.engines.gradients.separable import perturbed
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy, pass_numbers
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import LayeredLoss, layered_loss
@@ -83,6 +84,7 @@ class SampleBackend:
         if isinstance(net, LayeredLoss) and net.labelled:
             # Works: no need to compile kernels for a trial.
             return cls.of(task, "layered")
+        theta = perturbed(theta)
         expected = looped(task.loss, theta, arrays)
         for strategy in STRATEGIES[:-1]:
             try:

@@ -20,6 +20,13 @@ PERTURBATION = 0.01
 MOST_CLASSES = 32
 
 
+def perturbed(theta: Tensor) -> Tensor:
+    """Models with some noise, the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    shift = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+    return theta + PERTURBATION * shift.to(theta.device)
+
+
 def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
     """Raise Misuse if samples influence each other. Compares some together and alone.
 
@@ -28,9 +35,7 @@ def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
         theta: A model [P].
         arrays: Samples [B, ...], of which only the shape and the type are used.
     """
-    generator = torch.Generator().manual_seed(0)
-    shift = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
-    theta = theta + PERTURBATION * shift.to(theta.device)
+    theta = perturbed(theta)
     count, inputs = 2, 1
     if isinstance(loss, ModuleLoss):
         inputs = loss.flat.layout.count
