@@ -91,4 +91,4 @@ class QSGD:
 
 @cache
 def _fields(bits: int, levels: int) -> Fields:
-    return Fields(bits, signed=True, factor=levels, scale=1 / levels)
+    return Fields(bits, factor=levels, scale=1 / levels)

@@ -15,7 +15,7 @@ from tacit.compression.rand_k import RandK
 from tacit.core.codec import Codec, Draw
 
 # One for +, zero for −. In rows of zeros (0/0) and NaN any sign will do, if it is always the same.
-_FIELDS = Fields(bits=1, signed=False, factor=0.5, offset=0.5, scale=2.0, shift=-1.0, otherwise=1)
+_FIELDS = Fields(bits=1, factor=0.5, offset=0.5, scale=2.0, shift=-1.0, otherwise=1)
 
 
 @dataclass(frozen=True)

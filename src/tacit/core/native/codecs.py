@@ -19,13 +19,16 @@ from tacit.core.workers import current_pool
 SMALL = 1 << 16
 # Words of 32 bits that key a permutation.
 KEYS = 16
+# Columns that are added to each other while squares are added; as in the C code.
+PARTS = 4
 
 
 class Quantizer(ctypes.Structure):
     """How numbers become fields of a few bits and back; in the order of the struct in C.
 
     A field is ⌊factor·x/divisor + offset + word/2³²⌋, and stands for (field·scale + shift)·divisor.
-    In rows whose divisor is not positive, every field is `otherwise`.
+    In rows whose divisor is not positive, every field is `otherwise`. Fields of one bit are 0 or 1;
+    others are in two's complement and have no shift.
     """
 
     _fields_ = (
@@ -34,7 +37,6 @@ class Quantizer(ctypes.Structure):
         ("scale", ctypes.c_double),
         ("shift", ctypes.c_double),
         ("bits", ctypes.c_int64),
-        ("is_signed", ctypes.c_int64),
         ("otherwise", ctypes.c_int64),
     )
 
@@ -92,7 +94,7 @@ def received(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
         f"tacit_received_{SUFFIX[x.dtype]}",
         (
             *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
-            *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
+            *(ctypes.addressof(how), out.data_ptr(), out.stride(0)),
         ),
         x.shape,
         x.numel(),
@@ -128,13 +130,15 @@ def sum_of_squares(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
     Squares a `stride` apart are added first; then the second half is added to the first, again and
     again.
     """
-    width = min(x.shape[1], stride)
+    # In rows that have every column of a stride, the loop also halves twice.
+    parts = PARTS if x.shape[1] >= stride else 1
+    width = min(x.shape[1], stride) // parts
     totals = torch.empty(len(x), width, dtype=torch.float64)
     _shared(
         f"tacit_squares_{SUFFIX[x.dtype]}",
         (
             *(x.data_ptr(), x.stride(0), 0 if unit is None else unit.data_ptr()),
-            *(totals.data_ptr(), width, stride, x.shape[1]),
+            *(totals.data_ptr(), width, stride, parts, x.shape[1]),
         ),
         totals.shape,
         x.numel(),

@@ -37,6 +37,13 @@
 #define FUSE_PRODUCTS
 #endif
 
+/* Several vectors per turn, so that more operations are independent of each other. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define SEVERAL_VECTORS _Pragma("GCC unroll 4")
+#else
+#define SEVERAL_VECTORS
+#endif
+
 /* A loop whose operands are the same memory or do not overlap. */
 #if defined(__clang__)
 #define SAME_PLACE _Pragma("clang loop vectorize(assume_safety)")
@@ -46,14 +53,22 @@
 #define SAME_PLACE
 #endif
 
+/* HAS_FMA: whether a target multiplies and adds with one rounding. */
+#if defined(__aarch64__) || defined(__FMA__)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
+#endif
 #define TARGET baseline
 #define VECTOR_BYTES 16
 #include "loops/all.h"
 #undef TARGET
 #undef VECTOR_BYTES
+#undef HAS_FMA
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define SEVERAL_TARGETS
+#define HAS_FMA 1
 
 #define TARGET avx2
 #define VECTOR_BYTES 32

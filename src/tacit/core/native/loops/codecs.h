@@ -1,15 +1,19 @@
 /* Codecs: see compression/quantization.py and compression/subsets.py, whose bits these loops give. */
-#define narrow_f32 FOR_TARGET(narrow_f32)
-#define narrow_f64 FOR_TARGET(narrow_f64)
-#define wide_f32 FOR_TARGET(wide_f32)
-#define wide_f64 FOR_TARGET(wide_f64)
+#define quantize_f32 FOR_TARGET(quantize_f32)
+#define quantize_f64 FOR_TARGET(quantize_f64)
+#define numbers_f32 FOR_TARGET(numbers_f32)
+#define numbers_f64 FOR_TARGET(numbers_f64)
+#define received_f32 FOR_TARGET(received_f32)
+#define received_f64 FOR_TARGET(received_f64)
+#define add_squares_f32 FOR_TARGET(add_squares_f32)
+#define add_squares_f64 FOR_TARGET(add_squares_f64)
 #define hashed FOR_TARGET(hashed)
 #define moved FOR_TARGET(moved)
 #define flip FOR_TARGET(flip)
 #define shuffled FOR_TARGET(shuffled)
 #define shuffle FOR_TARGET(shuffle)
 
-/* Fields at a time, which stay in the nearest cache. */
+/* Bytes of packed fields at a time, which stay in the nearest cache. */
 #define FIELDS 8192
 
 #if defined(__GNUC__)
@@ -21,149 +25,191 @@ typedef int16_t Unaligned16;
 #if !defined(HAS_CODECS)
 #define HAS_CODECS
 /* fields = floor(factor x / divisor + offset + word / 2^32) of `bits` bits; `otherwise` in rows whose divisor is not
- * positive. The number of a field is (field scale + shift) divisor. */
+ * positive. The number of a field is (field scale + shift) divisor. Fields of one bit are 0 or 1; others are in two's
+ * complement and have no shift. */
 typedef struct {
     double factor, offset, scale, shift;
-    int64_t bits, is_signed, otherwise;
+    int64_t bits, otherwise;
 } Quantizer;
 #endif
 
-/* Adding `base`, whose last bit is worth 2^-32, rounds to a multiple of that; the integer part is then in bits 32 and
- * above. */
-#define BITS_OF_BASE 0x4138000000000000
-#define DEFINE_FIELDS(NAME, T, INTO, SHARE)                                                                  \
-    static inline void NAME(INTO *restrict fields, const T *restrict x, const int64_t *restrict words,       \
-                            double divisor, double factor, double offset, int64_t n) {                       \
-        (void)divisor;                                                                                       \
-        for (int64_t k = 0; k < n; k++) {                                                                    \
-            const int64_t bits = words[k] | BITS_OF_BASE;                                                    \
-            double based;                                                                                    \
-            memcpy(&based, &bits, sizeof based);                                                             \
-            based = (SHARE) + based;                                                                         \
-            uint64_t sum;                                                                                    \
-            memcpy(&sum, &based, sizeof sum);                                                                \
-            fields[k] = (INTO)(sum >> 32);                                                                   \
-        }                                                                                                    \
-    }
+/* Adding a number whose last bit is worth 2^-32 rounds to a multiple of that. The integer part is then in bits 32 and
+ * above, plus BASE, which vanishes where a field is cut to 8 or 16 bits. */
+#define BASE 0x41380000
+#define SET_FIELD(FIELD, SHARE, WORD)                                                                        \
+    do {                                                                                                     \
+        const int64_t bits_ = (WORD) | (int64_t)BASE << 32;                                                  \
+        double based_;                                                                                       \
+        memcpy(&based_, &bits_, sizeof based_);                                                              \
+        based_ = (SHARE) + based_;                                                                           \
+        int64_t sum_;                                                                                        \
+        memcpy(&sum_, &based_, sizeof sum_);                                                                 \
+        FIELD = (int32_t)(sum_ >> 32);                                                                       \
+    } while (0)
+
+/* `DO` with BASE plus each field of a row: once without an offset, which is faster, and once with one. SHARE(k) is the k-th number
+ * times the factor. */
+#define FOR_FIELDS(N, SHARE, WORDS, SIZE, Q, DO)                                                             \
+    do {                                                                                                     \
+        const double offset_ = (Q)->offset;                                                                  \
+        int32_t field;                                                                                       \
+        if (!((SIZE) > 0)) {                                                                                 \
+            field = BASE + (int32_t)(Q)->otherwise;                                                          \
+            for (int64_t k = 0; k < (N); k++) DO;                                                            \
+        } else if (offset_ == 0)                                                                             \
+            for (int64_t k = 0; k < (N); k++) {                                                              \
+                SET_FIELD(field, SHARE(k), (WORDS)[k]);                                                      \
+                DO;                                                                                          \
+            }                                                                                                \
+        else                                                                                                 \
+            for (int64_t k = 0; k < (N); k++) {                                                              \
+                SET_FIELD(field, SHARE(k) + offset_, (WORDS)[k]);                                            \
+                DO;                                                                                          \
+            }                                                                                                \
+    } while (0)
 
 /* float32 is multiplied by factor / divisor, which is faster. The inverse of a tiny float64 would overflow. */
-DEFINE_FIELDS(narrow_f32, float, uint8_t, (double)x[k] * factor + offset)
-DEFINE_FIELDS(narrow_f64, double, uint8_t, x[k] / divisor * factor + offset)
-DEFINE_FIELDS(wide_f32, float, int16_t, (double)x[k] * factor + offset)
-DEFINE_FIELDS(wide_f64, double, int16_t, x[k] / divisor * factor + offset)
-
-/* The factor that the loops above multiply by. */
 #define FACTOR_f32(Q, DIVISOR) ((Q)->factor / (DIVISOR))
 #define FACTOR_f64(Q, DIVISOR) ((Q)->factor)
+#define SHARE_f32(k) ((double)x[k] * factor)
+#define SHARE_f64(k) (x[k] / size * factor)
 
-/* Without an offset, and with one. */
-#define DRAW(KIND, TYPE, FIELDS_OF_N, X, WORDS, DIVISOR, Q, N)                                               \
-    do {                                                                                                     \
-        const double factor_ = FACTOR_##TYPE(Q, DIVISOR);                                                    \
-        if (!((DIVISOR) > 0))                                                                                \
-            for (int64_t k = 0; k < (N); k++) FIELDS_OF_N[k] = (Q)->otherwise;                               \
-        else if ((Q)->offset == 0)                                                                           \
-            KIND##_##TYPE(FIELDS_OF_N, X, WORDS, DIVISOR, factor_, 0, N);                                    \
+/* The fields of n numbers of a row: as 16 bits, as bytes, or in a plane of packed bytes, as `unit` times the field. */
+#define DEFINE_FIELDS(NAME, TYPE, T)                                                                         \
+    static inline void NAME(uint8_t *restrict out, const T *restrict x, const int64_t *restrict words,       \
+                            double size, const Quantizer *q, int64_t plane, int64_t n) {                     \
+        const double factor = FACTOR_##TYPE(q, size);                                                        \
+        const uint8_t mask = (uint8_t)((1 << q->bits) - 1), unit = (uint8_t)(1 << plane * q->bits);          \
+        Unaligned16 *restrict wide = (Unaligned16 *)out;                                                     \
+        if (q->bits == 16)                                                                                   \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, wide[k] = (int16_t)field);                           \
+        else if (q->bits == 8)                                                                               \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, out[k] = (uint8_t)field);                            \
+        else if (plane == 0)                                                                                 \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, out[k] = (uint8_t)field & mask);                     \
         else                                                                                                 \
-            KIND##_##TYPE(FIELDS_OF_N, X, WORDS, DIVISOR, factor_, (Q)->offset, N);                          \
-    } while (0)
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q,                                                      \
+                       out[k] = (uint8_t)(out[k] | (uint8_t)(((uint8_t)field & mask) * unit)));              \
+    }
+
+DEFINE_FIELDS(quantize_f32, f32, float)
+DEFINE_FIELDS(quantize_f64, f64, double)
 
 /* The fields of rows first <= i < last in the bytes from <= j < to of each. Byte j of `step` has the fields j, j + step,
  * j + 2 step, ...; fields of 16 bits have two bytes each, and j counts fields. */
-#define DEFINE_QUANTIZE(NAME, TYPE, T)                                                                       \
+#define DEFINE_QUANTIZE(NAME, FIELDS_OF_ROW, T)                                                              \
     LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
                const Quantizer *q, uint8_t *out, int64_t out_stride, int64_t width, int64_t first,           \
                int64_t last, int64_t from, int64_t to) {                                                     \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
-        const uint8_t mask = (uint8_t)((1 << q->bits) - 1);                                                  \
-        int16_t wide[FIELDS];                                                                                \
-        uint8_t fields[FIELDS], packed[FIELDS];                                                              \
-        for (int64_t i = first; i < last; i++) {                                                             \
-            const T *row = x + i * x_stride;                                                                 \
-            const int64_t *drawn = words + i * words_stride;                                                 \
-            const double size = (double)divisor[i];                                                          \
+        for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t low = from; low < to; low += FIELDS) {                                              \
                 const int64_t bytes = to - low < FIELDS ? to - low : FIELDS;                                 \
-                if (q->bits == 16) {                                                                         \
-                    DRAW(wide, TYPE, wide, row + low, drawn + low, size, q, bytes);                          \
-                    memcpy(out + i * out_stride + 2 * low, wide, (size_t)(2 * bytes));                       \
-                    continue;                                                                                \
-                }                                                                                            \
+                uint8_t *packed = out + i * out_stride + (q->bits == 16 ? 2 * low : low);                    \
                 for (int64_t plane = 0; plane < planes; plane++) {                                           \
                     const int64_t at = plane * step + low, rest = width - at;                                \
-                    const int64_t n = rest < 0 ? 0 : rest < bytes ? rest : bytes;                            \
-                    const int shift = (int)(plane * q->bits);                                                \
-                    if (n <= 0) break;                                                                       \
-                    DRAW(narrow, TYPE, fields, row + at, drawn + at, size, q, n);                            \
-                    if (plane == 0)                                                                          \
-                        for (int64_t k = 0; k < n; k++) packed[k] = fields[k] & mask;                        \
-                    else                                                                                     \
-                        for (int64_t k = 0; k < n; k++) packed[k] |= (uint8_t)((fields[k] & mask) << shift); \
+                    FIELDS_OF_ROW(packed, x + i * x_stride + at, words + i * words_stride + at,              \
+                                  (double)divisor[i], q, plane, rest < bytes ? rest : bytes);                \
                 }                                                                                            \
-                memcpy(out + i * out_stride + low, packed, (size_t)bytes);                                   \
+            }                                                                                                \
+    }
+
+DEFINE_QUANTIZE(tacit_quantize_f32, quantize_f32, float)
+DEFINE_QUANTIZE(tacit_quantize_f64, quantize_f64, double)
+
+/* A small integer as a number. Adding 1.5 2^23 in integers and subtracting it in float32 is faster on ARM. */
+#if defined(__aarch64__)
+#define SET_f32(NUMBER, INTEGER)                                                                             \
+    do {                                                                                                     \
+        const int32_t bits_ = 0x4B400000 + (INTEGER);                                                        \
+        memcpy(&NUMBER, &bits_, sizeof NUMBER);                                                              \
+        NUMBER -= 0x1.8p23f;                                                                                 \
+    } while (0)
+#else
+#define SET_f32(NUMBER, INTEGER) NUMBER = (float)(INTEGER)
+#endif
+#define SET_f64(NUMBER, INTEGER) NUMBER = (double)(INTEGER)
+
+/* The numbers that the fields in a plane of packed bytes stand for. A field stays where it is in its byte, and is a
+ * multiple of a power of two, which the scale makes up for without rounding. */
+#define DEFINE_NUMBERS(NAME, TYPE, T)                                                                        \
+    static inline void NAME(T *restrict row, const uint8_t *restrict bytes, T size, const Quantizer *q,      \
+                            int64_t plane, int64_t n) {                                                      \
+        const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
+        T number;                                                                                            \
+        if (q->bits == 16) {                                                                                 \
+            const Unaligned16 *restrict wide = (const Unaligned16 *)bytes;                                   \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, wide[k]);                                                                 \
+                row[k] = number * scale * size;                                                              \
+            }                                                                                                \
+        } else if (q->bits == 8) {                                                                           \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, (int8_t)bytes[k]);                                                        \
+                row[k] = number * scale * size;                                                              \
+            }                                                                                                \
+        } else if (q->bits == 1) {                                                                           \
+            const T zero = shift * size, one = (scale + shift) * size;                                       \
+            const uint8_t bit = (uint8_t)(1 << plane);                                                       \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) row[k] = bytes[k] & bit ? one : zero;            \
+        } else {                                                                                             \
+            const int unit = 1 << plane * q->bits;                                                           \
+            const uint8_t mask = (uint8_t)(((1 << q->bits) - 1) * unit);                                     \
+            const uint8_t sign = (uint8_t)(unit << (q->bits - 1));                                           \
+            const T part = scale / (T)unit;                                                                  \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, (int8_t)(uint8_t)(((bytes[k] & mask) ^ sign) - sign));                    \
+                row[k] = number * part * size;                                                               \
             }                                                                                                \
         }                                                                                                    \
     }
 
-DEFINE_QUANTIZE(tacit_quantize_f32, f32, float)
-DEFINE_QUANTIZE(tacit_quantize_f64, f64, double)
+DEFINE_NUMBERS(numbers_f32, f32, float)
+DEFINE_NUMBERS(numbers_f64, f64, double)
 
-/* The numbers that the fields of rows stand for: the other direction of the loop above. */
-#define DEFINE_RESTORE(NAME, T)                                                                              \
+/* The numbers that the fields of rows stand for: the other direction of tacit_quantize. */
+#define DEFINE_RESTORE(NAME, NUMBERS, T)                                                                     \
     LOOP(NAME)(const uint8_t *packed, int64_t packed_stride, const T *divisor, const Quantizer *q, T *out,   \
                int64_t out_stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {   \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
-        const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
-        for (int64_t i = first; i < last; i++) {                                                             \
-            const uint8_t *bytes = packed + i * packed_stride;                                               \
-            const T size = divisor[i];                                                                       \
+        for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t plane = 0; plane < planes; plane++) {                                               \
-                const int64_t at = plane * step, end = to < width - at ? to : width - at;                    \
-                T *restrict row = out + i * out_stride + at;                                                 \
-                const int up = (int)(32 - (plane + 1) * q->bits), down = (int)(32 - q->bits);                \
-                if (q->bits == 16) {                                                                         \
-                    const Unaligned16 *wide = (const Unaligned16 *)bytes;                                    \
-                    for (int64_t k = from; k < end; k++) row[k] = (T)wide[k] * scale * size;                 \
-                } else if (q->is_signed)                                                                     \
-                    for (int64_t k = from; k < end; k++)                                                     \
-                        row[k] = (T)((int32_t)((uint32_t)bytes[k] << up) >> down) * scale * size;            \
-                else                                                                                         \
-                    for (int64_t k = from; k < end; k++)                                                     \
-                        row[k] = ((T)(int32_t)((uint32_t)bytes[k] << up >> down) * scale + shift) * size;    \
+                const int64_t at = plane * step + from, rest = width - at;                                   \
+                NUMBERS(out + i * out_stride + at, packed + i * packed_stride + (q->bits == 16 ? 2 * from : from),\
+                        divisor[i], q, plane, rest < to - from ? rest : to - from);                          \
             }                                                                                                \
-        }                                                                                                    \
     }
 
-DEFINE_RESTORE(tacit_restore_f32, float)
-DEFINE_RESTORE(tacit_restore_f64, double)
+DEFINE_RESTORE(tacit_restore_f32, numbers_f32, float)
+DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
 
 /* What the other end restores, without the bytes. */
-#define DEFINE_RECEIVED(NAME, TYPE, T)                                                                       \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
-               const Quantizer *q, T *out, int64_t out_stride, int64_t width, int64_t first, int64_t last,   \
-               int64_t from, int64_t to) {                                                                   \
+#define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
+    static inline void NAME(T *restrict row, const T *restrict x, const int64_t *restrict words, T divisor,  \
+                            const Quantizer *q, int64_t n) {                                                 \
+        const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
-        const int unused = (int)(32 - q->bits);                                                              \
-        int16_t fields[FIELDS];                                                                              \
-        (void)width;                                                                                         \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T size = divisor[i];                                                                   \
-                T *restrict row = out + i * out_stride + low;                                                \
-                DRAW(wide, TYPE, fields, x + i * x_stride + low, words + i * words_stride + low,             \
-                     (double)size, q, n);                                                                    \
-                if (q->is_signed)                                                                            \
-                    for (int64_t k = 0; k < n; k++)                                                          \
-                        row[k] = (T)((int32_t)((uint32_t)fields[k] << unused) >> unused) * scale * size;     \
-                else                                                                                         \
-                    for (int64_t k = 0; k < n; k++)                                                          \
-                        row[k] = ((T)(int32_t)((uint32_t)fields[k] << unused >> unused) * scale + shift) * size;\
-            }                                                                                                \
+        T number;                                                                                            \
+        FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                        \
+            SET_##TYPE(number, field - BASE);                                                                \
+            row[k] = (number * scale + shift) * divisor;                                                     \
+        });                                                                                                  \
     }
 
-DEFINE_RECEIVED(tacit_received_f32, f32, float)
-DEFINE_RECEIVED(tacit_received_f64, f64, double)
+DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
+DEFINE_RECEIVED_NUMBERS(received_f64, f64, double)
+
+#define DEFINE_RECEIVED(NAME, RECEIVED, T)                                                                   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+               const Quantizer *q, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,    \
+               int64_t to) {                                                                                 \
+        for (int64_t i = first; i < last; i++)                                                               \
+            RECEIVED(out + i * out_stride + from, x + i * x_stride + from, words + i * words_stride + from,  \
+                     divisor[i], q, to - from);                                                              \
+    }
+
+DEFINE_RECEIVED(tacit_received_f32, received_f32, float)
+DEFINE_RECEIVED(tacit_received_f64, received_f64, double)
 
 /* One bit per number, whether it is at least zero, packed as above. */
 #define DEFINE_SIGNS(NAME, T)                                                                                \
@@ -208,38 +254,75 @@ DEFINE_SIGNS(tacit_signs_f64, double)
 DEFINE_EXTREMES(tacit_extremes_f32, uint32_t)
 DEFINE_EXTREMES(tacit_extremes_f64, uint64_t)
 
-/* total[j] = the sum of (x[j + m stride] / unit)^2 over m in order, for from <= j < to of row i. */
-#define DEFINE_SQUARES(NAME, T, WIDE)                                                                        \
+/* sum[k] = the sum of (x[k + m stride] / size)^2 over m in order. The square of a float32 is exact in double precision,
+ * so that a fused multiplication and addition gives the same bits. */
+#define DEFINE_ADD_SQUARES(NAME, T, NUMBER, ADD)                                                             \
+    static inline void NAME(double *restrict sum, const T *x, double size, int64_t stride, int64_t n,        \
+                            int64_t width) {                                                                 \
+        int64_t at = 0;                                                                                      \
+        (void)size;                                                                                          \
+        if (3 * stride + n <= width) {                                                                       \
+            const T *restrict a = x, *restrict b = a + stride, *restrict c = b + stride,                     \
+                             *restrict d = c + stride;                                                       \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                const double first = NUMBER(a);                                                              \
+                sum[k] = ADD(ADD(ADD(first * first, NUMBER(b)), NUMBER(c)), NUMBER(d));                      \
+            }                                                                                                \
+            at = 4 * stride;                                                                                 \
+        } else {                                                                                             \
+            for (int64_t k = 0; k < n; k++) sum[k] = 0;                                                      \
+        }                                                                                                    \
+        for (; at + 3 * stride + n <= width; at += 4 * stride) {                                             \
+            const T *restrict a = x + at, *restrict b = a + stride, *restrict c = b + stride,                \
+                             *restrict d = c + stride;                                                       \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++)                                                  \
+                sum[k] = ADD(ADD(ADD(ADD(sum[k], NUMBER(a)), NUMBER(b)), NUMBER(c)), NUMBER(d));             \
+        }                                                                                                    \
+        for (; at < width; at += stride) {                                                                   \
+            const T *restrict a = x + at;                                                                    \
+            const int64_t end = n < width - at ? n : width - at;                                             \
+            SEVERAL_VECTORS for (int64_t k = 0; k < end; k++) sum[k] = ADD(sum[k], NUMBER(a));               \
+        }                                                                                                    \
+    }
+
+#define AS_DOUBLE(ROW) ((double)ROW[k])
+#define IN_UNITS(ROW) (ROW[k] / size)
+#define ADD_SQUARE(SUM, NUMBER) ((SUM) + (NUMBER) * (NUMBER))
+#define FUSE_SQUARE(SUM, NUMBER) __builtin_fma(NUMBER, NUMBER, SUM)
+#if HAS_FMA
+DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, FUSE_SQUARE)
+#else
+DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, ADD_SQUARE)
+#endif
+DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
+
+/* Sums of squares a `stride` apart are sums of `parts` columns: total[k], for from <= k < to of row i, becomes the sum of
+ * the columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first,
+ * repeatedly. */
+#define PARTS 4
+#define SQUARES 8192
+#define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
-               int64_t stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {       \
+               int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
+               int64_t to) {                                                                                 \
+        double sums[PARTS][SQUARES];                                                                         \
         for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t high = low + FIELDS < to ? low + FIELDS : to;                                  \
+            for (int64_t low = from; low < to; low += SQUARES) {                                             \
+                const int64_t n = to - low < SQUARES ? to - low : SQUARES;                                   \
                 const double size = unit ? (double)unit[i] : 1;                                              \
-                double *restrict sum = total + i * total_stride;                                             \
-                int64_t at = 0;                                                                              \
-                (void)size;                                                                                  \
-                for (int64_t k = low; k < high; k++) sum[k] = 0;                                             \
-                for (; at + 3 * stride + high <= width; at += 4 * stride) {                                  \
-                    const T *restrict a = x + i * x_stride + at, *restrict b = a + stride,                   \
-                                     *restrict c = b + stride, *restrict d = c + stride;                     \
-                    for (int64_t k = low; k < high; k++)                                                     \
-                        sum[k] = (((sum[k] + SQUARE(WIDE(a))) + SQUARE(WIDE(b))) + SQUARE(WIDE(c))) +        \
-                                 SQUARE(WIDE(d));                                                            \
+                for (int64_t part = 0; part < parts; part++) {                                               \
+                    const int64_t column = low + part * (stride / parts);                                    \
+                    ADD_SQUARES(sums[part], x + i * x_stride + column, size, stride, n, width - column);     \
                 }                                                                                            \
-                for (; at < width; at += stride) {                                                           \
-                    const T *restrict a = x + i * x_stride + at;                                             \
-                    const int64_t end = high < width - at ? high : width - at;                               \
-                    for (int64_t k = low; k < end; k++) sum[k] += SQUARE(WIDE(a));                           \
-                }                                                                                            \
+                for (int64_t half = parts / 2; half >= 1; half /= 2)                                         \
+                    for (int64_t part = 0; part < half; part++)                                              \
+                        for (int64_t k = 0; k < n; k++) sums[part][k] += sums[part + half][k];               \
+                memcpy(total + i * total_stride + low, sums[0], (size_t)n * sizeof sums[0][0]);              \
             }                                                                                                \
     }
 
-#define SQUARE(NUMBER) ((NUMBER) * (NUMBER))
-#define AS_DOUBLE(ROW) (double)ROW[k]
-#define IN_UNITS(ROW) (ROW[k] / size)
-DEFINE_SQUARES(tacit_squares_f32, float, AS_DOUBLE)
-DEFINE_SQUARES(tacit_squares_f64, double, IN_UNITS)
+DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, float)
+DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, double)
 
 /* sums[i] = the sum of row i: the second half is added to the first, repeatedly. Overwrites the row. */
 LOOP(tacit_halving_sums)(double *total, int64_t stride, int64_t width, double *sums, int64_t first, int64_t last) {
