@@ -12,6 +12,8 @@
 #define flip FOR_TARGET(flip)
 #define shuffled FOR_TARGET(shuffled)
 #define shuffle FOR_TARGET(shuffle)
+#define tabulate FOR_TARGET(tabulate)
+#define look_up FOR_TARGET(look_up)
 
 /* Bytes of packed fields at a time, which stay in the nearest cache. */
 #define FIELDS 8192
@@ -338,9 +340,26 @@ LOOP(tacit_halving_sums)(double *total, int64_t stride, int64_t width, double *s
     }
 }
 
-/* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. */
+/* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. b is at most 2^10. */
 #define MULTIPLIER 0x2C1B3C6Du
-#define WAYS 4
+#define WAYS 8
+/* Columns at a time, whose numbers are fetched while the columns after them are computed. */
+#define FETCHED 256
+
+#if !defined(HAS_ROUNDS)
+#define HAS_ROUNDS
+/* The functions of the rounds as tables, for s of at most TABLE_BITS: `step` moves the right half and `flip` changes the
+ * left one. The right half is not reduced modulo b: later tables repeat themselves. The last one also has the right half
+ * in its place. */
+#define TABLE_BITS 12
+#define MOST_B 1024
+typedef struct {
+    const uint16_t *step[4], *flip[3];
+    const uint32_t *last;
+    uint16_t entries[(4 << TABLE_BITS) + (2 + 3 + 4) * MOST_B];
+    uint32_t last_entries[5 * MOST_B];
+} Rounds;
+#endif
 
 /* 32 bits of which the highest depend on all of `half` and the keys. */
 static inline uint32_t hashed(uint32_t half, uint32_t factor, uint32_t term) {
@@ -363,7 +382,6 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
     const uint32_t lowest = (1u << s) - 1;
     uint32_t left = number & lowest;
     int32_t right = (int32_t)(number >> s);
-#pragma GCC unroll 4
     for (int at = 0; at < 16; at += 4) {
         right = moved(left, right, keys + at, b);
         left ^= flip(right, keys + at, s, lowest);
@@ -371,56 +389,122 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
     return (uint32_t)right << s | left;
 }
 
-/* Where the numbers from, from + 1, ... go in a permutation of those below the width. Each step waits for the one before:
- * WAYS numbers in turn fill the waiting time. Writes up to WAYS - 1 numbers too many. */
-static inline void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const uint32_t *keys, int64_t width,
-                           int64_t s_, int64_t b_) {
-    const uint32_t s = (uint32_t)s_, b = (uint32_t)b_, lowest = (1u << s) - 1, each = (uint32_t)((n + WAYS - 1) / WAYS);
-    for (uint32_t k = 0; k < each; k++) {
+static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t b) {
+    const uint32_t lowest = (1u << s) - 1;
+    uint16_t *table = rounds->entries;
+    for (uint32_t round = 0; round < 4; round++) {
+        const uint32_t *own = keys + 4 * round;
+        rounds->step[round] = table;
+        for (uint32_t left = 0; left <= lowest; left++) table[left] = (uint16_t)moved(left, 0, own, b);
+        table += lowest + 1;
+        if (round == 3) break;
+        rounds->flip[round] = table;
+        for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)flip((int32_t)right, own, s, lowest);
+        for (uint32_t copy = 1; copy < round + 2; copy++) memcpy(table + copy * b, table, b * sizeof *table);
+        table += (round + 2) * b;
+    }
+    uint32_t *last = rounds->last_entries;
+    for (uint32_t right = 0; right < b; right++) last[right] = right << s | flip((int32_t)right, keys + 12, s, lowest);
+    for (uint32_t copy = 1; copy < 5; copy++) memcpy(last + copy * b, last, b * sizeof *last);
+    rounds->last = last;
+}
+
+/* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: WAYS numbers in turn fill
+ * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
+static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
+                    const char *near, int64_t size) {
+    const uint16_t *restrict step0 = rounds->step[0], *restrict step1 = rounds->step[1], *restrict step2 = rounds->step[2],
+                            *restrict step3 = rounds->step[3], *restrict flip0 = rounds->flip[0],
+                            *restrict flip1 = rounds->flip[1], *restrict flip2 = rounds->flip[2];
+    const uint32_t *restrict last = rounds->last;
+    int64_t k = 0;
+    while (k < n) {
+        /* Until the right half changes. */
+        const uint64_t right = (uint64_t)(from + k) >> s, lowest = (1u << s) - 1;
+        uint64_t left = (uint64_t)(from + k) & lowest;
+        const int64_t rest = (int64_t)(lowest + 1 - left), end = n - k < rest ? n : k + rest;
+        for (; k + WAYS <= end; k += WAYS, left += WAYS) {
+            uint64_t l[WAYS], r[WAYS];
+            IN_TURN r[j] = right + step0[left + j];
+            IN_TURN l[j] = (left + j) ^ flip0[r[j]];
+            IN_TURN r[j] += step1[l[j]];
+            IN_TURN l[j] ^= flip1[r[j]];
+            IN_TURN r[j] += step2[l[j]];
+            IN_TURN l[j] ^= flip2[r[j]];
+            IN_TURN r[j] += step3[l[j]];
+            IN_TURN l[j] ^= last[r[j]];
+            IN_TURN columns[k + j] = (uint32_t)l[j];
+            IN_TURN FETCH(near + (int64_t)l[j] * size);
+        }
+        for (; k < end; k++, left++) {
+            uint64_t r = right + step0[left], l = left ^ flip0[r];
+            r += step1[l];
+            l ^= flip1[r];
+            r += step2[l];
+            l ^= flip2[r];
+            columns[k] = (uint32_t)(last[r + step3[l]] ^ l);
+        }
+    }
+}
+
+/* The same without tables. Writes up to WAYS - 1 numbers too many. */
+static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const uint32_t *keys, uint32_t s, uint32_t b) {
+    const uint32_t lowest = (1u << s) - 1;
+    for (int64_t k = 0; k < n; k += WAYS) {
         uint32_t left[WAYS];
         int32_t right[WAYS];
-        for (uint32_t j = 0; j < WAYS; j++) {
-            const uint32_t number = (uint32_t)from + k + j * each;
+        for (int j = 0; j < WAYS; j++) {
+            const uint32_t number = (uint32_t)(from + k + j);
             left[j] = number & lowest;
             right[j] = (int32_t)(number >> s);
         }
-#pragma GCC unroll 4
         for (int at = 0; at < 16; at += 4) {
             for (int j = 0; j < WAYS; j++) right[j] = moved(left[j], right[j], keys + at, b);
             for (int j = 0; j < WAYS; j++) left[j] ^= flip(right[j], keys + at, s, lowest);
         }
-        for (uint32_t j = 0; j < WAYS; j++) columns[k + j * each] = (uint32_t)right[j] << s | left[j];
+        for (int j = 0; j < WAYS; j++) columns[k + j] = (uint32_t)right[j] << s | left[j];
     }
-    if (b_ << s == width) return;
-    for (int64_t k = 0; k < n; k++)
-        while (columns[k] >= (uint64_t)width) columns[k] = shuffled(columns[k], keys, s, b);
 }
 
-/* out[i][k] = where k goes, for rows first <= i < last with 16 keys each and from <= k < to. */
+/* `DO` with where each of the numbers from <= k < to goes in a permutation of those below the width, for rows
+ * first <= i < last with 16 keys each: columns[j] for low + j, FETCHED of them at a time. */
+#define FOR_COLUMNS(NEAR, SIZE, DO)                                                                          \
+    do {                                                                                                     \
+        Rounds rounds;                                                                                       \
+        uint32_t columns[FETCHED + WAYS];                                                                    \
+        const uint32_t s_ = (uint32_t)s, b_ = (uint32_t)b;                                                   \
+        /* Tables are worth while for that many numbers. */                                                  \
+        const int tabulated = s <= TABLE_BITS && b <= MOST_B && to - from >= 2 << s_;                        \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            const uint32_t *own = keys + 16 * i;                                                             \
+            if (tabulated) tabulate(&rounds, own, s_, b_);                                                   \
+            for (int64_t low = from; low < to; low += FETCHED) {                                             \
+                const int64_t n = to - low < FETCHED ? to - low : FETCHED;                                   \
+                if (tabulated)                                                                               \
+                    look_up(columns, low, n, &rounds, s_, (const char *)(NEAR), SIZE);                       \
+                else                                                                                         \
+                    shuffle(columns, low, n, own, s_, b_);                                                   \
+                int beyond = 0;                                                                              \
+                for (int64_t k = 0; k < n; k++) beyond |= columns[k] >= (uint64_t)width;                     \
+                for (int64_t k = 0; beyond && k < n; k++)                                                    \
+                    while (columns[k] >= (uint64_t)width) columns[k] = shuffled(columns[k], own, s_, b_);    \
+                DO;                                                                                          \
+            }                                                                                                \
+        }                                                                                                    \
+    } while (0)
+
+/* out[i][k] = where k goes. */
 LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, int64_t *out, int64_t stride,
                      int64_t first, int64_t last, int64_t from, int64_t to) {
-    uint32_t columns[FIELDS + WAYS];
-    for (int64_t i = first; i < last; i++)
-        for (int64_t low = from; low < to; low += FIELDS) {
-            const int64_t n = to - low < FIELDS ? to - low : FIELDS;
-            shuffle(columns, low, n, keys + 16 * i, width, s, b);
-            for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k];
-        }
+    FOR_COLUMNS(columns, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
 #define DEFINE_GATHER(NAME, T)                                                                               \
     LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *x, int64_t x_stride,      \
                T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from, int64_t to) {        \
-        uint32_t columns[FIELDS + WAYS];                                                                            \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T *restrict row = x + i * x_stride;                                                    \
-                T *restrict out = kept + i * kept_stride + low;                                              \
-                shuffle(columns, low, n, keys + 16 * i, width, s, b);                                        \
-                for (int64_t k = 0; k < n; k++) out[k] = row[columns[k]];                                    \
-            }                                                                                                \
+        FOR_COLUMNS(x + i * x_stride, sizeof(T),                                                             \
+                    for (int64_t k = 0; k < n; k++) kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);\
     }
 
 DEFINE_GATHER(tacit_gather_f32, float)
@@ -431,16 +515,10 @@ DEFINE_GATHER(tacit_gather_f64, double)
     LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *kept, int64_t kept_stride, \
                const double *factor, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,  \
                int64_t to) {                                                                                 \
-        uint32_t columns[FIELDS + WAYS];                                                                            \
         const T scale = (T)*factor;                                                                          \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T *restrict row = kept + i * kept_stride + low;                                        \
-                T *restrict spread = out + i * out_stride;                                                   \
-                shuffle(columns, low, n, keys + 16 * i, width, s, b);                                        \
-                for (int64_t k = 0; k < n; k++) spread[columns[k]] = scale * row[k];                         \
-            }                                                                                                \
+        FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
+                    for (int64_t k = 0; k < n; k++)                                                          \
+                        out[i * out_stride + columns[k]] = scale * kept[i * kept_stride + low + k]);         \
     }
 
 DEFINE_SPREAD(tacit_spread_f32, float)
