@@ -75,8 +75,7 @@ class Fields:
         fields = torch.empty(rows.shape, dtype=dtype, device=rows.device)
         for band, part in quantization.blocks(*rows.shape):
             share = quantization.quotients(rows[band, part], divisor[band], self.factor)
-            share.add_(self.offset)
-            fields[band, part] = quantization.round_randomly(share, words[band, part])
+            fields[band, part] = quantization.round_randomly(share, words[band, part], self.offset)
         degenerate = ~(divisor > 0).squeeze(1)
         if bool(degenerate.any()):
             fields[degenerate] = self.otherwise

@@ -119,12 +119,13 @@ def quotients(rows: Tensor, divisors: Tensor, factor: float) -> Tensor:
     return (rows / divisors).mul_(factor)
 
 
-def round_randomly(numbers: Tensor, words: Tensor) -> Tensor:
-    """⌊x + word/2³²⌋ plus BASE as int32, for float64 x with |x| < 2¹⁹. Overwrites `numbers`.
+def round_randomly(numbers: Tensor, words: Tensor, offset: float = 0.0) -> Tensor:
+    """⌊x + offset + word/2³²⌋ plus BASE as int32, for float64 x. Overwrites `numbers`.
 
-    BASE is a multiple of 2¹⁶ and vanishes where the result is cut to 8 or 16 bits.
+    BASE is a multiple of 2¹⁶ and vanishes where the result is cut to 8 or 16 bits. |x| must be
+    below 2¹⁹, and the offset a multiple of 2⁻³².
     """
-    based = (words | _BITS_OF_BASE).view(torch.float64)
+    based = (words + (_BITS_OF_BASE + int(offset * 2.0**32))).view(torch.float64)
     return numbers.add_(based).to(torch.int32)
 
 

@@ -19,8 +19,8 @@ from tacit.core.workers import current_pool
 SMALL = 1 << 16
 # Words of 32 bits that key a permutation.
 KEYS = 16
-# Columns that are added to each other while squares are added; as in the C code.
-PARTS = 4
+# Columns that are added to each other while squares are added, at most 2⁴.
+PARTS = 16
 
 
 class Quantizer(ctypes.Structure):
@@ -130,7 +130,7 @@ def sum_of_squares(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
     Squares a `stride` apart are added first; then the second half is added to the first, again and
     again.
     """
-    # In rows that have every column of a stride, the loop also halves twice.
+    # In rows that have every column of a stride, the loop also halves four times.
     parts = PARTS if x.shape[1] >= stride else 1
     width = min(x.shape[1], stride) // parts
     totals = torch.empty(len(x), width, dtype=torch.float64)

@@ -38,36 +38,28 @@ typedef struct {
 /* Adding a number whose last bit is worth 2^-32 rounds to a multiple of that. The integer part is then in bits 32 and
  * above, plus BASE, which vanishes where a field is cut to 8 or 16 bits. */
 #define BASE 0x41380000
-#define SET_FIELD(FIELD, SHARE, WORD)                                                                        \
-    do {                                                                                                     \
-        const int64_t bits_ = (WORD) | (int64_t)BASE << 32;                                                  \
-        double based_;                                                                                       \
-        memcpy(&based_, &bits_, sizeof based_);                                                              \
-        based_ = (SHARE) + based_;                                                                           \
-        int64_t sum_;                                                                                        \
-        memcpy(&sum_, &based_, sizeof sum_);                                                                 \
-        FIELD = (int32_t)(sum_ >> 32);                                                                       \
-    } while (0)
+#define FIELD_BITS(FIELD) ((int64_t)((BASE + (FIELD)) * 0x1p32))
 
-/* `DO` with BASE plus each field of a row: once without an offset, which is faster, and once with one. SHARE(k) is the k-th number
- * times the factor. */
+/* `DO` with BASE plus each field of a row. SHARE(k) is the k-th number times the factor. */
 #define FOR_FIELDS(N, SHARE, WORDS, SIZE, Q, DO)                                                             \
     do {                                                                                                     \
-        const double offset_ = (Q)->offset;                                                                  \
+        const int64_t base_ = FIELD_BITS((Q)->offset);                                                       \
         int32_t field;                                                                                       \
-        if (!((SIZE) > 0)) {                                                                                 \
+        if ((SIZE) > 0)                                                                                      \
+            for (int64_t k = 0; k < (N); k++) {                                                              \
+                const int64_t bits_ = (WORDS)[k] + base_;                                                    \
+                double based_;                                                                               \
+                memcpy(&based_, &bits_, sizeof based_);                                                      \
+                based_ += SHARE(k);                                                                          \
+                int64_t sum_;                                                                                \
+                memcpy(&sum_, &based_, sizeof sum_);                                                         \
+                field = (int32_t)(sum_ >> 32);                                                               \
+                DO;                                                                                          \
+            }                                                                                                \
+        else {                                                                                               \
             field = BASE + (int32_t)(Q)->otherwise;                                                          \
             for (int64_t k = 0; k < (N); k++) DO;                                                            \
-        } else if (offset_ == 0)                                                                             \
-            for (int64_t k = 0; k < (N); k++) {                                                              \
-                SET_FIELD(field, SHARE(k), (WORDS)[k]);                                                      \
-                DO;                                                                                          \
-            }                                                                                                \
-        else                                                                                                 \
-            for (int64_t k = 0; k < (N); k++) {                                                              \
-                SET_FIELD(field, SHARE(k) + offset_, (WORDS)[k]);                                            \
-                DO;                                                                                          \
-            }                                                                                                \
+        }                                                                                                    \
     } while (0)
 
 /* float32 is multiplied by factor / divisor, which is faster. The inverse of a tiny float64 would overflow. */
@@ -298,27 +290,31 @@ DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, ADD_SQUARE)
 #endif
 DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
 
-/* Sums of squares a `stride` apart are sums of `parts` columns: total[k], for from <= k < to of row i, becomes the sum of
- * the columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first,
- * repeatedly. */
-#define PARTS 4
-#define SQUARES 8192
+/* Sums of squares a `stride` apart are sums of columns. total[k], for from <= k < to of row i, becomes the sum of the
+ * columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first, repeatedly.
+ * In the order of reversed bits, the next to add is the last that was computed. */
+#define DEPTH 5
+#define SQUARES 4096
 #define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
                int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
                int64_t to) {                                                                                 \
-        double sums[PARTS][SQUARES];                                                                         \
+        double sums[DEPTH][SQUARES];                                                                         \
         for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t low = from; low < to; low += SQUARES) {                                             \
                 const int64_t n = to - low < SQUARES ? to - low : SQUARES;                                   \
                 const double size = unit ? (double)unit[i] : 1;                                              \
-                for (int64_t part = 0; part < parts; part++) {                                               \
+                int depth = 0;                                                                               \
+                for (int64_t count = 0; count < parts; count++) {                                            \
+                    int64_t part = 0;                                                                        \
+                    for (int64_t bit = 1; bit < parts; bit *= 2) part = 2 * part + (count / bit & 1);        \
                     const int64_t column = low + part * (stride / parts);                                    \
-                    ADD_SQUARES(sums[part], x + i * x_stride + column, size, stride, n, width - column);     \
+                    ADD_SQUARES(sums[depth++], x + i * x_stride + column, size, stride, n, width - column);  \
+                    for (int64_t rest = count; rest & 1; rest >>= 1) {                                       \
+                        depth--;                                                                             \
+                        for (int64_t k = 0; k < n; k++) sums[depth - 1][k] += sums[depth][k];                \
+                    }                                                                                        \
                 }                                                                                            \
-                for (int64_t half = parts / 2; half >= 1; half /= 2)                                         \
-                    for (int64_t part = 0; part < half; part++)                                              \
-                        for (int64_t k = 0; k < n; k++) sums[part][k] += sums[part + half][k];               \
                 memcpy(total + i * total_stride + low, sums[0], (size_t)n * sizeof sums[0][0]);              \
             }                                                                                                \
     }
