@@ -161,31 +161,34 @@ def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
 
 def gather(keys: Tensor, width: int, s: int, b: int, x: Tensor, out: Tensor) -> None:
     """The numbers of x [n, width] where 0, 1, … go in a permutation, to `out` [n, k]."""
-    _shared(
-        f"tacit_gather_{SUFFIX[x.dtype]}",
-        (
-            *(*_network(keys, width, s, b), x.data_ptr(), x.stride(0)),
-            *(out.data_ptr(), out.stride(0)),
-        ),
-        out.shape,
-        out.numel(),
-    )
+    arguments = (*_network(keys, width, s, b), x.data_ptr(), x.stride(0))
+    arguments = (*arguments, out.data_ptr(), out.stride(0))
+    _shared(f"tacit_gather_{SUFFIX[x.dtype]}", arguments, out.shape, out.numel())
 
 
 def spread(
     keys: Tensor, width: int, s: int, b: int, kept: Tensor, factor: float, out: Tensor
 ) -> None:
-    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`."""
+    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`.
+
+    The other columns become zero.
+    """
     scale = ctypes.c_double(factor)
-    _shared(
-        f"tacit_spread_{SUFFIX[kept.dtype]}",
-        (
-            *(*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0)),
-            *(ctypes.addressof(scale), out.data_ptr(), out.stride(0)),
-        ),
-        kept.shape,
-        kept.numel(),
-    )
+    arguments = (*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0))
+    arguments = (*arguments, ctypes.addressof(scale), out.data_ptr(), out.stride(0))
+    name = f"tacit_spread_{SUFFIX[kept.dtype]}"
+    n, k = kept.shape
+    pool = current_pool()
+    if out.numel() >= SMALL and n % pool.size:
+        # All threads work on each row, after it was cleared.
+        out.zero_()
+        _shared(name, (*arguments, 0), kept.shape, kept.numel())
+        return
+
+    def work(rows: slice) -> None:
+        native._call(name, *arguments, 1, rows.start, rows.stop, 0, k)
+
+    _run(work, n, out.numel())
 
 
 def _network(keys: Tensor, width: int, s: int, b: int) -> tuple[int, ...]:
@@ -226,4 +229,4 @@ def _run(work: Callable[[slice], None], count: int, numbers: int) -> None:
         work(slice(0, count))
         return
     pool = current_pool()
-    pool.run(work, pool.split(count))
+    pool.run_with_caller(work, pool.split(count))

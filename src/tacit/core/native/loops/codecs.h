@@ -506,13 +506,14 @@ LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, 
 DEFINE_GATHER(tacit_gather_f32, float)
 DEFINE_GATHER(tacit_gather_f64, double)
 
-/* out[i][where k goes] = factor kept[i][k]. */
+/* out[i][where k goes] = factor kept[i][k]; with `clear`, zero elsewhere. */
 #define DEFINE_SPREAD(NAME, T)                                                                               \
     LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *kept, int64_t kept_stride, \
-               const double *factor, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,  \
-               int64_t to) {                                                                                 \
+               const double *factor, T *out, int64_t out_stride, int64_t clear, int64_t first, int64_t last, \
+               int64_t from, int64_t to) {                                                                   \
         const T scale = (T)*factor;                                                                          \
         FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
+                    if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
                     for (int64_t k = 0; k < n; k++)                                                          \
                         out[i * out_stride + columns[k]] = scale * kept[i * kept_stride + low + k]);         \
     }
