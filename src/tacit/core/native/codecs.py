@@ -19,8 +19,8 @@ from tacit.core.workers import current_pool
 SMALL = 1 << 16
 # Words of 32 bits that key a permutation.
 KEYS = 16
-# Columns that are added to each other while squares are added, at most 2⁴.
-PARTS = 16
+# Columns that are added to each other while squares are added, at most 2³.
+PARTS = 8
 
 
 class Quantizer(ctypes.Structure):
@@ -112,7 +112,10 @@ def signs(x: Tensor, out: Tensor) -> None:
 
 
 def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest magnitude of each row, [n, 1]; the largest is that of a NaN."""
+    """The smallest and the largest magnitude of each row, [n, 1].
+
+    The largest is NaN if a number is not finite.
+    """
     low, high = x.new_empty(len(x), 1), x.new_empty(len(x), 1)
     arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
     name = f"tacit_extremes_{SUFFIX[x.dtype]}"
@@ -124,33 +127,34 @@ def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def sum_of_squares(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
-    """Σ(uᵢ/unit)² of each row in float64, [n, 1]; float64 rows have units [n, 1].
+def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
+    """unit·√Σ(uᵢ/unit)² of each row, [n, 1]; NaN if that is not finite.
 
-    Squares a `stride` apart are added first; then the second half is added to the first, again and
-    again.
+    Args:
+        x: The rows; each is contiguous.
+        unit: Units [n, 1] of float64 rows; none for float32.
+        stride: Squares this far apart are added first, in float64. Then the second half is added to
+            the first, again and again.
     """
-    # In rows that have every column of a stride, the loop also halves four times.
+    # In rows that have every column of a stride, the first loop also halves three times.
     parts = PARTS if x.shape[1] >= stride else 1
     width = min(x.shape[1], stride) // parts
     totals = torch.empty(len(x), width, dtype=torch.float64)
+    found = x.new_empty(len(x), 1)
+    units = 0 if unit is None else unit.data_ptr()
     _shared(
         f"tacit_squares_{SUFFIX[x.dtype]}",
-        (
-            *(x.data_ptr(), x.stride(0), 0 if unit is None else unit.data_ptr()),
-            *(totals.data_ptr(), width, stride, parts, x.shape[1]),
-        ),
+        (x.data_ptr(), x.stride(0), units, totals.data_ptr(), width, stride, parts, x.shape[1]),
         totals.shape,
         x.numel(),
     )
-    sums = torch.empty(len(x), 1, dtype=torch.float64)
 
     def work(rows: slice) -> None:
-        arguments = (totals.data_ptr(), width, width, sums.data_ptr())
-        native._call("tacit_halving_sums", *arguments, rows.start, rows.stop)
+        arguments = (totals.data_ptr(), width, width, units, found.data_ptr())
+        native._call(f"tacit_norms_{SUFFIX[x.dtype]}", *arguments, rows.start, rows.stop)
 
-    _run(work, len(x), totals.numel())
-    return sums
+    _run(work, len(x), totals.numel() // 4)
+    return found
 
 
 def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:

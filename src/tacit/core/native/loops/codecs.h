@@ -228,8 +228,9 @@ DEFINE_RECEIVED(tacit_received_f64, received_f64, double)
 DEFINE_SIGNS(tacit_signs_f32, float)
 DEFINE_SIGNS(tacit_signs_f64, double)
 
-/* low[i] and high[i] become the bits of the smallest and the largest magnitude of row i. */
-#define DEFINE_EXTREMES(NAME, BITS)                                                                          \
+/* low[i] and high[i] become the bits of the smallest and the largest magnitude of row i; the latter is NaN if a number is
+ * not finite. */
+#define DEFINE_EXTREMES(NAME, BITS, INFINITE, QUIET_NAN)                                                                        \
     LOOP(NAME)(const BITS *x, int64_t stride, BITS *low, BITS *high, int64_t first, int64_t last,            \
                int64_t width) {                                                                              \
         for (int64_t i = first; i < last; i++) {                                                             \
@@ -241,12 +242,12 @@ DEFINE_SIGNS(tacit_signs_f64, double)
                 most = magnitude > most ? magnitude : most;                                                  \
             }                                                                                                \
             low[i] = least;                                                                                  \
-            high[i] = most;                                                                                  \
+            high[i] = most < INFINITE ? most : QUIET_NAN;                                                    \
         }                                                                                                    \
     }
 
-DEFINE_EXTREMES(tacit_extremes_f32, uint32_t)
-DEFINE_EXTREMES(tacit_extremes_f64, uint64_t)
+DEFINE_EXTREMES(tacit_extremes_f32, uint32_t, 0x7F800000u, 0x7FC00000u)
+DEFINE_EXTREMES(tacit_extremes_f64, uint64_t, 0x7FF0000000000000u, 0x7FF8000000000000u)
 
 /* sum[k] = the sum of (x[k + m stride] / size)^2 over m in order. The square of a float32 is exact in double precision,
  * so that a fused multiplication and addition gives the same bits. */
@@ -258,7 +259,7 @@ DEFINE_EXTREMES(tacit_extremes_f64, uint64_t)
         if (3 * stride + n <= width) {                                                                       \
             const T *restrict a = x, *restrict b = a + stride, *restrict c = b + stride,                     \
                              *restrict d = c + stride;                                                       \
-            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+            for (int64_t k = 0; k < n; k++) {                                                \
                 const double first = NUMBER(a);                                                              \
                 sum[k] = ADD(ADD(ADD(first * first, NUMBER(b)), NUMBER(c)), NUMBER(d));                      \
             }                                                                                                \
@@ -269,13 +270,13 @@ DEFINE_EXTREMES(tacit_extremes_f64, uint64_t)
         for (; at + 3 * stride + n <= width; at += 4 * stride) {                                             \
             const T *restrict a = x + at, *restrict b = a + stride, *restrict c = b + stride,                \
                              *restrict d = c + stride;                                                       \
-            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++)                                                  \
+            for (int64_t k = 0; k < n; k++)                                                  \
                 sum[k] = ADD(ADD(ADD(ADD(sum[k], NUMBER(a)), NUMBER(b)), NUMBER(c)), NUMBER(d));             \
         }                                                                                                    \
         for (; at < width; at += stride) {                                                                   \
             const T *restrict a = x + at;                                                                    \
             const int64_t end = n < width - at ? n : width - at;                                             \
-            SEVERAL_VECTORS for (int64_t k = 0; k < end; k++) sum[k] = ADD(sum[k], NUMBER(a));               \
+            for (int64_t k = 0; k < end; k++) sum[k] = ADD(sum[k], NUMBER(a));               \
         }                                                                                                    \
     }
 
@@ -293,8 +294,8 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
 /* Sums of squares a `stride` apart are sums of columns. total[k], for from <= k < to of row i, becomes the sum of the
  * columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first, repeatedly.
  * In the order of reversed bits, the next to add is the last that was computed. */
-#define DEPTH 5
-#define SQUARES 4096
+#define DEPTH 4
+#define SQUARES 8192
 #define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
                int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
@@ -322,19 +323,26 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
 DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, float)
 DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, double)
 
-/* sums[i] = the sum of row i: the second half is added to the first, repeatedly. Overwrites the row. */
-LOOP(tacit_halving_sums)(double *total, int64_t stride, int64_t width, double *sums, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i++) {
-        double *row = total + i * stride;
-        for (int64_t size = width; size > 1; size = (size + 1) / 2) {
-            const int64_t half = (size + 1) / 2;
-            double *restrict one = row;
-            const double *restrict other = row + half;
-            for (int64_t k = 0; k < size - half; k++) one[k] += other[k];
-        }
-        sums[i] = row[0];
+/* norm[i] = the root of the sum of row i, in which the second half is added to the first, repeatedly, times the unit; NaN
+ * if that is not finite. Overwrites the row. */
+#define DEFINE_NORMS(NAME, T)                                                                                \
+    LOOP(NAME)(double *total, int64_t stride, int64_t width, const T *unit, T *norm, int64_t first,          \
+               int64_t last) {                                                                               \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            double *row = total + i * stride;                                                                \
+            for (int64_t size = width; size > 1; size = (size + 1) / 2) {                                    \
+                const int64_t half = (size + 1) / 2;                                                         \
+                double *restrict one = row;                                                                  \
+                const double *restrict other = row + half;                                                   \
+                for (int64_t k = 0; k < size - half; k++) one[k] += other[k];                                \
+            }                                                                                                \
+            const T size = (T)(sqrt(row[0]) * (unit ? (double)unit[i] : 1));                                 \
+            norm[i] = size - size == 0 ? size : (T)NAN;                                                      \
+        }                                                                                                    \
     }
-}
+
+DEFINE_NORMS(tacit_norms_f32, float)
+DEFINE_NORMS(tacit_norms_f64, double)
 
 /* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. b is at most 2^10. */
 #define MULTIPLIER 0x2C1B3C6Du
