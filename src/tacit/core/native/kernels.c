@@ -5,8 +5,9 @@
  *
  * The loops are compiled once per target: for the baseline of the architecture and, on x86-64, for
  * processors with AVX2 and with AVX-512. A loop's name ends with its target. All targets give the
- * same bits, except for layers and gradients of single samples, which use fused multiplications
- * and vectors of the target's length.
+ * same bits, except that products in sums of rows are not rounded where there are fused
+ * multiplications (all but the baseline of x86-64), and that layers and gradients of single samples
+ * also use vectors of the target's length.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -64,7 +65,7 @@
 #endif
 
 /* HAS_FMA: whether a target multiplies and adds with one rounding. */
-#if defined(__aarch64__) || defined(__FMA__)
+#if defined(__aarch64__)
 #define HAS_FMA 1
 #else
 #define HAS_FMA 0

@@ -358,7 +358,7 @@ DEFINE_NORMS(tacit_norms_f64, double)
 #define TABLE_BITS 12
 #define MOST_B 1024
 typedef struct {
-    const uint16_t *step[4], *flip[3];
+    const uint16_t *steps[4], *flips[3];
     const uint32_t *last;
     uint16_t entries[(4 << TABLE_BITS) + (2 + 3 + 4) * MOST_B];
     uint32_t last_entries[5 * MOST_B];
@@ -398,11 +398,11 @@ static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t 
     uint16_t *table = rounds->entries;
     for (uint32_t round = 0; round < 4; round++) {
         const uint32_t *own = keys + 4 * round;
-        rounds->step[round] = table;
+        rounds->steps[round] = table;
         for (uint32_t left = 0; left <= lowest; left++) table[left] = (uint16_t)moved(left, 0, own, b);
         table += lowest + 1;
         if (round == 3) break;
-        rounds->flip[round] = table;
+        rounds->flips[round] = table;
         for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)flip((int32_t)right, own, s, lowest);
         for (uint32_t copy = 1; copy < round + 2; copy++) memcpy(table + copy * b, table, b * sizeof *table);
         table += (round + 2) * b;
@@ -417,9 +417,9 @@ static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t 
  * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
 static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
                     const char *near, int64_t size) {
-    const uint16_t *restrict step0 = rounds->step[0], *restrict step1 = rounds->step[1], *restrict step2 = rounds->step[2],
-                            *restrict step3 = rounds->step[3], *restrict flip0 = rounds->flip[0],
-                            *restrict flip1 = rounds->flip[1], *restrict flip2 = rounds->flip[2];
+    const uint16_t *restrict step0 = rounds->steps[0], *restrict step1 = rounds->steps[1], *restrict step2 = rounds->steps[2],
+                            *restrict step3 = rounds->steps[3], *restrict flip0 = rounds->flips[0],
+                            *restrict flip1 = rounds->flips[1], *restrict flip2 = rounds->flips[2];
     const uint32_t *restrict last = rounds->last;
     int64_t k = 0;
     while (k < n) {
@@ -500,7 +500,7 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
 /* out[i][k] = where k goes. */
 LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, int64_t *out, int64_t stride,
                      int64_t first, int64_t last, int64_t from, int64_t to) {
-    FOR_COLUMNS(columns, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
+    FOR_COLUMNS(keys, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
