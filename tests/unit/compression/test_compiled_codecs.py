@@ -79,7 +79,7 @@ def test_codecs(codec, width, dtype, target, monkeypatch):
 
 @targets
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("width", [1, 3, 1000, STRIDE - 1, STRIDE, 5 * STRIDE + 77])
+@pytest.mark.parametrize("width", [1, 3, 1000, 1004, STRIDE - 1, STRIDE, 5 * STRIDE + 77])
 def test_magnitudes(width, dtype, target, monkeypatch):
     monkeypatch.setattr(native, "target", lambda: target)
     rows = some_rows(width, FLOATS[dtype])

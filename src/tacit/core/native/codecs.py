@@ -6,6 +6,7 @@ Work is shared by the current pool, in ranges of columns: of the numbers of a ro
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 
 import torch
@@ -136,9 +137,10 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
         stride: Squares this far apart are added first, in float64. Then the second half is added to
             the first, again and again.
     """
-    # In rows that have every column of a stride, the first loop also halves three times.
-    parts = PARTS if x.shape[1] >= stride else 1
-    width = min(x.shape[1], stride) // parts
+    stride = min(stride, x.shape[1])
+    # The first loop also halves up to three times, where the halves are equal.
+    parts = math.gcd(PARTS, stride)
+    width = stride // parts
     totals = torch.empty(len(x), width, dtype=torch.float64)
     found = x.new_empty(len(x), 1)
     units = 0 if unit is None else unit.data_ptr()
