@@ -23,14 +23,13 @@ class Fields:
     U is uniform in [0, 1), and d is a number per row.
 
     Args:
-        bits: Bits of a field: 1, 2, 4, 8 or 16.
-        signed: Whether fields are in two's complement.
+        bits: Bits of a field: 1, 2, 4, 8 or 16. Fields of one bit are 0 or 1; others are in two's
+            complement and have no shift.
         factor: See above, like `offset`, `scale` and `shift`.
         otherwise: Every field of a row whose d is not positive.
     """
 
     bits: int
-    signed: bool
     factor: float
     scale: float
     offset: float = 0.0
@@ -58,7 +57,7 @@ class Fields:
         if self.bits == 16:
             kind = packed.clone(memory_format=torch.contiguous_format).view(torch.int16)
         else:
-            kind = packed.view(torch.int8) if self.signed else packed
+            kind = packed if self.bits == 1 else packed.view(torch.int8)
             kind = quantization.unpack(kind, self.bits, width)
         return self._restored(kind, divisor, out)
 
@@ -76,8 +75,7 @@ class Fields:
         fields = torch.empty(rows.shape, dtype=dtype, device=rows.device)
         for band, part in quantization.blocks(*rows.shape):
             share = quantization.quotients(rows[band, part], divisor[band], self.factor)
-            share.add_(self.offset)
-            fields[band, part] = quantization.round_randomly(share, words[band, part])
+            fields[band, part] = quantization.round_randomly(share, words[band, part], self.offset)
         degenerate = ~(divisor > 0).squeeze(1)
         if bool(degenerate.any()):
             fields[degenerate] = self.otherwise
@@ -93,5 +91,5 @@ class Fields:
     def _quantizer(self) -> codecs.Quantizer:
         return codecs.Quantizer(
             *(self.factor, self.offset, self.scale, self.shift),
-            *(self.bits, self.signed, self.otherwise),
+            *(self.bits, self.otherwise),
         )

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import struct
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,8 +37,26 @@ DTYPE_IDS = {torch.float32: 1, torch.float64: 2}
 SAME = "Both ends must use the same codec with the same settings."
 
 
+class MessageCodec(ABC):
+    """A codec that writes its messages where it is told to, so that others can contain them."""
+
+    @abstractmethod
+    def size(self, width: int, dtype: torch.dtype) -> int: ...
+
+    @abstractmethod
+    def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
+        """Write the messages of rows [n, P] to the bytes `wire` [n, size]."""
+
+    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
+        check_rows(rows)
+        size = self.size(rows.shape[1], rows.dtype)
+        wire = torch.empty(len(rows), size, dtype=torch.uint8, device=rows.device)
+        self.write(rows, draw, wire)
+        return wire
+
+
 @dataclass(frozen=True)
-class Identity:
+class Identity(MessageCodec):
     """C(u) = u; β = 0. On the wire: header, then the numbers, little endian.
 
     NaN and infinity arrive as they were sent.
@@ -61,9 +81,12 @@ class Identity:
         check_rows(rows)
         return rows.clone()
 
-    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        check_rows(rows)
-        return make("identity", rows.shape[1], rows.dtype, rows)
+    def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
+        rest = begin(wire, "identity", rows.shape[1], rows.dtype)
+        if is_aligned(rest, rows.dtype):
+            rest.view(rows.dtype).copy_(rows)
+        else:
+            rest.copy_(_raw(rows))
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         return as_numbers(payload(wire, "identity", width, dtype, self.size(width, dtype)), dtype)
@@ -88,23 +111,22 @@ def check_width(width: int) -> None:
         )
 
 
-def make(codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: int = 0) -> Tensor:
-    """One message per row: the header, then the bytes of each of `parts` [n, …]."""
-    header = bytearray(_header(codec, parameter, dtype, width))
-    begin = torch.frombuffer(header, dtype=torch.uint8).to(parts[0].device)
-    begin = begin.expand(len(parts[0]), HEADER_BYTES)
-    return torch.cat([begin, *(_raw(part) for part in parts)], dim=1)
-
-
 def begin(
-    codec: str, width: int, dtype: torch.dtype, number: Tensor, size: int, parameter: int = 0
+    wire: Tensor, codec: str, width: int, dtype: torch.dtype, *numbers: Tensor, parameter: int = 0
 ) -> Tensor:
-    """Messages uint8 [n, size] with the header and one number [n, 1] per row; the rest is unset."""
-    header = torch.frombuffer(bytearray(_header(codec, parameter, dtype, width)), dtype=torch.uint8)
-    wire = torch.empty(len(number), size, dtype=torch.uint8, device=number.device)
-    wire[:, :HEADER_BYTES] = header.to(number.device)
-    wire[:, HEADER_BYTES : HEADER_BYTES + dtype.itemsize] = _raw(number)
-    return wire
+    """Write the header of messages uint8 [n, size] and numbers [n, 1]; return the bytes after."""
+    header = _header(codec, parameter, dtype, width)
+    end = HEADER_BYTES + sum(number.element_size() for number in numbers)
+    start = wire if wire.is_cpu else torch.empty(len(wire), end, dtype=torch.uint8)
+    # NumPy is faster with so few bytes.
+    raw, at = start.numpy(), HEADER_BYTES
+    raw[:, :at] = np.frombuffer(header, np.uint8)
+    for number in numbers:
+        raw[:, at : at + number.element_size()] = number.cpu().contiguous().numpy().view(np.uint8)
+        at += number.element_size()
+    if start is not wire:
+        wire[:, :end] = start
+    return wire[:, end:]
 
 
 def payload(
@@ -123,11 +145,13 @@ def payload(
     if wire.shape[1] < HEADER_BYTES:
         raise Misuse(f"The messages have {wire.shape[1]} bytes, less than a header.", SAME)
     expected = _header(codec, parameter, dtype, width)
-    header = torch.tensor(list(expected), dtype=torch.uint8, device=wire.device)
-    wrong = (wire[:, :HEADER_BYTES] != header).any(dim=1).nonzero()
-    if len(wrong):
-        row = int(wrong[0])
-        found = bytes(wire[row, :HEADER_BYTES].tolist())
+    headers = (wire if wire.is_cpu else wire[:, :HEADER_BYTES].cpu()).numpy()[:, :HEADER_BYTES]
+    if headers.tobytes() != expected * len(wire):
+        row, found = next(
+            (row, found)
+            for row, header in enumerate(headers)
+            if (found := header.tobytes()) != expected
+        )
         raise Misuse(f"Message {row} {_difference(found, expected)}.", SAME)
     if wire.shape[1] != size:
         raise Misuse(f"The messages have {wire.shape[1]} bytes, where {codec} has {size}.", SAME)
@@ -137,6 +161,12 @@ def payload(
 def as_numbers(raw: Tensor, dtype: torch.dtype) -> Tensor:
     """Bytes [n, w·itemsize] as numbers [n, w], in new memory."""
     return raw.clone(memory_format=torch.contiguous_format).view(dtype)
+
+
+def is_aligned(raw: Tensor, dtype: torch.dtype) -> bool:
+    """Whether bytes [n, w·itemsize] can be viewed as numbers."""
+    places = (raw.data_ptr(), raw.storage_offset(), raw.stride(0))
+    return raw.stride(1) == 1 and not any(place % dtype.itemsize for place in places)
 
 
 def _check_dtype(dtype: torch.dtype) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tacit.compression import messages, quantization
 from tacit.compression.fields import Fields
+from tacit.compression.messages import MessageCodec
 from tacit.core.codec import Draw
 from tacit.core.errors import Misuse
 
@@ -19,7 +20,7 @@ BITS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class QSGD:
+class QSGD(MessageCodec):
     """C(u)ᵢ = ‖u‖₂ · ξᵢ / s with ξᵢ = ⌊s·uᵢ/‖u‖₂ + Uᵢ⌋, U uniform in [0, 1) and s = 2^(bits−1) − 1.
 
     The paper rounds |uᵢ| and restores the sign; rounding uᵢ itself gives ξ the same distribution.
@@ -63,15 +64,11 @@ class QSGD:
         words = draw("levels", rows.shape[1])
         return self._fields.received(rows, words, quantization.euclidean(rows))
 
-    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        messages.check_rows(rows)
-        width, dtype = rows.shape[1], rows.dtype
+    def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
+        width = rows.shape[1]
         norm = quantization.euclidean(rows)
-        size = self.size(width, dtype)
-        wire = messages.begin("qsgd", width, dtype, norm, size, parameter=self.bits)
-        packed = wire[:, messages.HEADER_BYTES + dtype.itemsize :]
+        packed = messages.begin(wire, "qsgd", width, rows.dtype, norm, parameter=self.bits)
         self._fields.write(rows, draw("levels", width), norm, packed)
-        return wire
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         size = self.size(width, dtype)
@@ -91,4 +88,4 @@ class QSGD:
 
 @cache
 def _fields(bits: int, levels: int) -> Fields:
-    return Fields(bits, signed=True, factor=levels, scale=1 / levels)
+    return Fields(bits, factor=levels, scale=1 / levels)

@@ -49,8 +49,7 @@ def row_blocks(rows: int, width: int) -> Iterator[slice]:
 def extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
     """min|uᵢ| and max|uᵢ| of each row, both [n, 1]; the second NaN if a number is not finite."""
     if codecs.supports(rows):
-        least, largest = codecs.extremes(rows)
-        return least, _finite_or_nan(largest)
+        return codecs.extremes(rows)
     low = rows.new_full((len(rows), 1), torch.inf)
     high = rows.new_zeros(len(rows), 1)
     for band, part in blocks(*rows.shape):
@@ -65,22 +64,24 @@ def euclidean(rows: Tensor) -> Tensor:
 
     Despite rounding, it is not smaller than the largest number, whose square is exact.
     """
-    norms = torch.empty(len(rows), 1, dtype=torch.float64, device=rows.device)
     unit = None
     # The squares of float32 neither overflow nor vanish in float64. Others are measured in units of
     # the largest number, so that no square overflows and only zero rows have norm zero.
     if rows.dtype != torch.float32:
         unit = extremes(rows)[1]
         unit = torch.where(unit == 0, 1.0, unit)
-    for band in row_blocks(len(rows), min(rows.shape[1], STRIDE)):
-        own = None if unit is None else unit[band]
-        if codecs.supports(rows):
-            norms[band] = codecs.sum_of_squares(rows[band], own, STRIDE).sqrt_()
-        else:
-            norms[band] = _sum_of_squares(rows[band], own).sqrt_()
-        if own is not None:
-            norms[band] *= own
-    return _finite_or_nan(norms.to(rows.dtype))
+    norms = [
+        _norms(rows[band], None if unit is None else unit[band])
+        for band in row_blocks(len(rows), min(rows.shape[1], STRIDE))
+    ]
+    return norms[0] if len(norms) == 1 else torch.cat([rows.new_empty(0, 1), *norms])
+
+
+def _norms(rows: Tensor, unit: Tensor | None) -> Tensor:
+    if codecs.supports(rows):
+        return codecs.norms(rows, unit, STRIDE)
+    roots = _sum_of_squares(rows, unit).sqrt_()
+    return _finite_or_nan((roots if unit is None else roots * unit).to(rows.dtype))
 
 
 def _sum_of_squares(rows: Tensor, unit: Tensor | None = None) -> Tensor:
@@ -119,12 +120,13 @@ def quotients(rows: Tensor, divisors: Tensor, factor: float) -> Tensor:
     return (rows / divisors).mul_(factor)
 
 
-def round_randomly(numbers: Tensor, words: Tensor) -> Tensor:
-    """⌊x + word/2³²⌋ plus BASE as int32, for float64 x with |x| < 2¹⁹. Overwrites `numbers`.
+def round_randomly(numbers: Tensor, words: Tensor, offset: float = 0.0) -> Tensor:
+    """⌊x + offset + word/2³²⌋ plus BASE as int32, for float64 x. Overwrites `numbers`.
 
-    BASE is a multiple of 2¹⁶ and vanishes where the result is cut to 8 or 16 bits.
+    BASE is a multiple of 2¹⁶ and vanishes where the result is cut to 8 or 16 bits. |x| must be
+    below 2¹⁹, and the offset a multiple of 2⁻³².
     """
-    based = (words | _BITS_OF_BASE).view(torch.float64)
+    based = (words + (_BITS_OF_BASE + int(offset * 2.0**32))).view(torch.float64)
     return numbers.add_(based).to(torch.int32)
 
 

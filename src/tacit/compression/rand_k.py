@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.compression import messages, subsets
-from tacit.compression.messages import Identity
+from tacit.compression.messages import Identity, MessageCodec
 from tacit.compression.subsets import MAX_WIDTH
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec
@@ -19,7 +19,7 @@ SEED_BYTES = 8
 
 
 @dataclass(frozen=True)
-class RandK:
+class RandK(MessageCodec):
     """C(u)ᵢ = (P/k)·uᵢ on a random subset of k coordinates, zero elsewhere; β = P/k − 1.
 
     Every coordinate is kept with probability k/P. The kept numbers are encoded by the codec
@@ -91,29 +91,40 @@ class RandK:
         self.values.check_width(k)
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        seed, kept = self._chosen(rows, draw)
-        return self._spread(seed, self.values.received(kept, _inner(draw)), rows.shape[1])
+        messages.check_rows(rows)
+        width = rows.shape[1]
+        self.check_width(width)
+        seed = draw("subset", 2)
+        kept = self.values.received(self._gathered(seed, rows), _inner(draw))
+        return self._spread(seed, kept, width)
 
-    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        seed, kept = self._chosen(rows, draw)
-        inner = self.values.encode(kept, _inner(draw))
+    def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
+        seed = draw("subset", 2)
         joined = seed[:, :1] | seed[:, 1:] << 32
-        return messages.make("rand-k", rows.shape[1], rows.dtype, joined, inner)
+        inner = messages.begin(wire, "rand-k", rows.shape[1], rows.dtype, joined)
+        if isinstance(self.values, Identity) and messages.is_aligned(inner, rows.dtype):
+            rest = messages.begin(inner, "identity", self.kept(rows.shape[1]), rows.dtype)
+            self._gathered(seed, rows, out=rest.view(rows.dtype))
+        elif isinstance(self.values, MessageCodec):
+            self.values.write(self._gathered(seed, rows), _inner(draw), inner)
+        else:
+            inner.copy_(self.values.encode(self._gathered(seed, rows), _inner(draw)))
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "rand-k", width, dtype, self.size(width, dtype))
         joined = messages.as_numbers(content[:, :SEED_BYTES], torch.int64)
         seed = torch.cat([joined & WORD_MASK, joined >> 32 & WORD_MASK], dim=1)
-        kept = self.values.decode(content[:, SEED_BYTES:], self.kept(width), dtype)
+        inner, k = content[:, SEED_BYTES:], self.kept(width)
+        if isinstance(self.values, Identity) and messages.is_aligned(inner, dtype):
+            size = self.values.size(k, dtype)
+            kept = messages.payload(inner, "identity", k, dtype, size).view(dtype)
+        else:
+            kept = self.values.decode(inner, k, dtype)
         return self._spread(seed, kept, width)
 
-    def _chosen(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """The seeds [n, 2], and the numbers in the columns that they choose [n, k]."""
-        messages.check_rows(rows)
-        width = rows.shape[1]
-        self.check_width(width)
-        seed = draw("subset", 2)
-        return seed, subsets.gathered(seed, rows, self.kept(width))
+    def _gathered(self, seed: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The numbers in the columns that the seeds [n, 2] choose, [n, k]."""
+        return subsets.gathered(seed, rows, self.kept(rows.shape[1]), out)
 
     def _spread(self, seed: Tensor, kept: Tensor, width: int) -> Tensor:
         return subsets.spread(seed, kept, width, width / kept.shape[1])

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from tacit.compression import messages, quantization
 from tacit.compression.fields import Fields
-from tacit.compression.messages import Identity
+from tacit.compression.messages import Identity, MessageCodec
 from tacit.compression.rand_k import RandK
 from tacit.core.codec import Codec, Draw
 
 # One for +, zero for −. In rows of zeros (0/0) and NaN any sign will do, if it is always the same.
-_FIELDS = Fields(bits=1, signed=False, factor=0.5, offset=0.5, scale=2.0, shift=-1.0, otherwise=1)
+_FIELDS = Fields(bits=1, factor=0.5, offset=0.5, scale=2.0, shift=-1.0, otherwise=1)
 
 
 @dataclass(frozen=True)
-class SignBits:
+class SignBits(MessageCodec):
     """C(u)ᵢ = +m with probability (1 + uᵢ/m)/2, else −m, with m = max|uᵢ|; β = P − 1.
 
     A row whose entries all are ±m, such as a scaled sign vector, arrives exactly and needs no
@@ -55,18 +55,15 @@ class SignBits:
             return rows + 0.0
         return _FIELDS.received(rows, draw("signs", rows.shape[1]), m)
 
-    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        messages.check_rows(rows)
-        width, dtype = rows.shape[1], rows.dtype
+    def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
+        width = rows.shape[1]
         low, m = quantization.extremes(rows)
-        wire = messages.begin("sign", width, dtype, m, self.size(width, dtype))
-        packed = wire[:, messages.HEADER_BYTES + dtype.itemsize :]
+        packed = messages.begin(wire, "sign", width, rows.dtype, m)
         # Rows ±m keep their signs, whatever the words.
         if self.exact or torch.equal(low, m):
             quantization.pack_signs(rows, packed)
         else:
             _FIELDS.write(rows, draw("signs", width), m, packed)
-        return wire
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "sign", width, dtype, self.size(width, dtype))

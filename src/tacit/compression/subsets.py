@@ -91,22 +91,24 @@ def _keys(seed: Tensor) -> Tensor:
     return words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32).contiguous()
 
 
-def gathered(seed: Tensor, rows: Tensor, k: int) -> Tensor:
+def gathered(seed: Tensor, rows: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     """The numbers of rows [n, P] in the columns of `random_subset`, in its order: [n, k]."""
     width = rows.shape[1]
-    if not (_is_fused(width, k) and codecs.supports(rows)):
-        return rows.gather(1, random_subset(seed, width, k))
-    kept = rows.new_empty(len(rows), k)
-    codecs.gather(_keys(seed), width, *feistel_sizes(width), rows, kept)
-    return kept
+    out = rows.new_empty(len(rows), k) if out is None else out
+    if _is_fused(width, k) and codecs.supports(rows):
+        codecs.gather(_keys(seed), width, *feistel_sizes(width), rows, out)
+    else:
+        out.copy_(rows.gather(1, random_subset(seed, width, k)))
+    return out
 
 
 def spread(seed: Tensor, kept: Tensor, width: int, factor: float) -> Tensor:
     """Rows [n, width] with factor·kept in the columns of `random_subset`, zero elsewhere."""
-    out = kept.new_zeros(len(kept), width)
     k = kept.shape[1]
     if not (_is_fused(width, k) and codecs.supports(kept)):
+        out = kept.new_zeros(len(kept), width)
         return out.scatter_(1, random_subset(seed, width, k), kept * factor)
+    out = kept.new_empty(len(kept), width)
     codecs.spread(_keys(seed), width, *feistel_sizes(width), kept, factor, out)
     return out
 

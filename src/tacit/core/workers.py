@@ -8,7 +8,7 @@ part of the work alone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -42,6 +42,20 @@ class WorkerPool:
         try:
             for piece in pieces:
                 futures.append(self._threads.submit(work, piece))
+        finally:
+            errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+    def run_with_caller(self, work: Callable[[T], None], pieces: Sequence[T]) -> None:
+        """Do the work as `run` does, the last piece in the calling thread.
+
+        For short work, where waking a thread counts, that does not use torch's threads.
+        """
+        futures = [self._threads.submit(work, piece) for piece in pieces[:-1]]
+        try:
+            for piece in pieces[-1:]:
+                work(piece)
         finally:
             errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:

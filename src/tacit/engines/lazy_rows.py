@@ -30,7 +30,7 @@ from tacit.core.rows import is_shared, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers, is_only_reference
 
-SMALL = 1 << 14  # Below this many numbers one thread is faster than the worker pool.
+SMALL = 1 << 14  # Below this many numbers a plain `add_` is faster.
 DEEPEST = 64  # Deeper expressions are evaluated at once: evaluation is recursive.
 State = TypeVar("State")
 Coefficient = float | Tensor  # A tensor without dimensions in a captured step, else a number.
@@ -53,8 +53,11 @@ class Workspace:
     drawn: dict[int, Drawn | None] = field(default_factory=dict)
 
     def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
-        """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass."""
-        compiled = all(
+        """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass.
+
+        Compiled loops give the bits of `add_`, which is faster for few numbers.
+        """
+        compiled = out.numel() >= SMALL and all(
             isinstance(coefficient, float) and native.supports(rows)
             for coefficient, rows in (*terms, (1.0, out))
         )
@@ -65,11 +68,10 @@ class Workspace:
                 else:
                     out.add_(rows, alpha=coefficient)
             return
-        pool = WorkerPool(1) if out.numel() < SMALL else self.pool
         for k in range(0, len(terms), 2):
             pair: Any = (*terms[k : k + 2], (0.0, None))
             (a, x), (b, y), *_ = pair
-            pool.run(partial(native.add, out, a, x, b, y), pool.split(len(out)))
+            self.pool.run(partial(native.add, out, a, x, b, y), self.pool.split(len(out)))
 
 
 class Rows:

@@ -79,7 +79,7 @@ def test_codecs(codec, width, dtype, target, monkeypatch):
 
 @targets
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("width", [1, 3, 1000, STRIDE - 1, STRIDE, 5 * STRIDE + 77])
+@pytest.mark.parametrize("width", [1, 3, 1000, 1004, STRIDE - 1, STRIDE, 5 * STRIDE + 77])
 def test_magnitudes(width, dtype, target, monkeypatch):
     monkeypatch.setattr(native, "target", lambda: target)
     rows = some_rows(width, FLOATS[dtype])
@@ -129,7 +129,7 @@ def test_threads_do_not_change_the_bits(monkeypatch):
 
 def test_shapes_that_do_not_fit_are_refused():
     rows, words_, norm = torch.zeros(2, 8), torch.zeros(2, 8).long(), torch.zeros(2, 1)
-    quantizer = codecs.Quantizer(1.0, 0.0, 1.0, 0.0, 4, 1, 0)
+    quantizer = codecs.Quantizer(1.0, 0.0, 1.0, 0.0, 4, 0)
     with pytest.raises(ValueError, match="4 bits"):
         codecs.quantize(rows, words_, norm, quantizer, torch.zeros(2, 3, dtype=torch.uint8))
     with pytest.raises(ValueError, match="4 bits"):

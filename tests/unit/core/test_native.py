@@ -281,6 +281,21 @@ def test_masks_are_summed_the_same_without_compiled_loops(dtype, workers, monkey
 
 @compiled
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 16, 33, 257, 4099])
+def test_sums_have_the_bits_of_torch(width, dtype):
+    source = torch.Generator().manual_seed(width)
+    begin, x, y = torch.randn(3, 5, width, dtype=dtype, generator=source)
+    for a, b in ((-0.3, 0.7), (1.0, -1.0), (0.1, 1e-3)):
+        one, both = begin.clone(), begin.clone()
+        native.add(one, a, x, 0.0, None, slice(0, 5))
+        native.add(both, a, x, b, y, slice(0, 5))
+        expected = begin.clone().add_(x, alpha=a)
+        assert torch.equal(one, expected)
+        assert torch.equal(both, expected.add_(y, alpha=b))
+
+
+@compiled
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("terms", [1, 2, 3])
 def test_rows_are_added_the_same_without_compiled_loops(terms, workers, dtype, monkeypatch):
@@ -294,8 +309,8 @@ def test_rows_are_added_the_same_without_compiled_loops(terms, workers, dtype, m
     workspace.add(quick, weighted)
     monkeypatch.setattr(native, "_library", lambda: None)
     workspace.add(slow, weighted)
+    assert torch.equal(quick, slow)
     few = 8 * torch.finfo(dtype).eps
-    torch.testing.assert_close(quick, slow, rtol=few, atol=few)
     expected = begin.double() + sum(weight * part.double() for weight, part in weighted)
     torch.testing.assert_close(quick.double(), expected, rtol=few, atol=few)
 

@@ -64,7 +64,8 @@ def targets() -> tuple[str, ...]:
 def target() -> str:
     """The target whose loops are called: the fastest, unless TACIT_CPU names another.
 
-    All targets give the same bits, except for gradients of single samples.
+    All targets give the same bits, except for gradients of single samples and for sums of rows:
+    their products are not rounded on processors with fused multiplications, as in torch.
 
     Raises:
         Misuse: If TACIT_CPU names a target that this processor cannot run.
@@ -164,6 +165,8 @@ def mix(
 
 def add(out: Tensor, a: float, x: Tensor, b: float, y: Tensor | None, rows: slice) -> None:
     """out[i] += a x[i], and then b y[i] if there is a y, for the rows i of a slice.
+
+    The bits are those of `out.add_(x, alpha=a)`.
 
     Args:
         out: The rows to add to, [n, P]; each is contiguous.

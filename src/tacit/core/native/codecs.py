@@ -6,6 +6,7 @@ Work is shared by the current pool, in ranges of columns: of the numbers of a ro
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 
 import torch
@@ -19,13 +20,16 @@ from tacit.core.workers import current_pool
 SMALL = 1 << 16
 # Words of 32 bits that key a permutation.
 KEYS = 16
+# Columns that are added to each other while squares are added, at most 2³.
+PARTS = 8
 
 
 class Quantizer(ctypes.Structure):
     """How numbers become fields of a few bits and back; in the order of the struct in C.
 
     A field is ⌊factor·x/divisor + offset + word/2³²⌋, and stands for (field·scale + shift)·divisor.
-    In rows whose divisor is not positive, every field is `otherwise`.
+    In rows whose divisor is not positive, every field is `otherwise`. Fields of one bit are 0 or 1;
+    others are in two's complement and have no shift.
     """
 
     _fields_ = (
@@ -34,7 +38,6 @@ class Quantizer(ctypes.Structure):
         ("scale", ctypes.c_double),
         ("shift", ctypes.c_double),
         ("bits", ctypes.c_int64),
-        ("is_signed", ctypes.c_int64),
         ("otherwise", ctypes.c_int64),
     )
 
@@ -92,7 +95,7 @@ def received(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
         f"tacit_received_{SUFFIX[x.dtype]}",
         (
             *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
-            *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
+            *(ctypes.addressof(how), out.data_ptr(), out.stride(0)),
         ),
         x.shape,
         x.numel(),
@@ -110,7 +113,10 @@ def signs(x: Tensor, out: Tensor) -> None:
 
 
 def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest magnitude of each row, [n, 1]; the largest is that of a NaN."""
+    """The smallest and the largest magnitude of each row, [n, 1].
+
+    The largest is NaN if a number is not finite.
+    """
     low, high = x.new_empty(len(x), 1), x.new_empty(len(x), 1)
     arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
     name = f"tacit_extremes_{SUFFIX[x.dtype]}"
@@ -122,31 +128,35 @@ def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def sum_of_squares(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
-    """Σ(uᵢ/unit)² of each row in float64, [n, 1]; float64 rows have units [n, 1].
+def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
+    """unit·√Σ(uᵢ/unit)² of each row, [n, 1]; NaN if that is not finite.
 
-    Squares a `stride` apart are added first; then the second half is added to the first, again and
-    again.
+    Args:
+        x: The rows; each is contiguous.
+        unit: Units [n, 1] of float64 rows; none for float32.
+        stride: Squares this far apart are added first, in float64. Then the second half is added to
+            the first, again and again.
     """
-    width = min(x.shape[1], stride)
+    stride = min(stride, x.shape[1])
+    # The first loop also halves up to three times, where the halves are equal.
+    parts = math.gcd(PARTS, stride)
+    width = stride // parts
     totals = torch.empty(len(x), width, dtype=torch.float64)
+    found = x.new_empty(len(x), 1)
+    units = 0 if unit is None else unit.data_ptr()
     _shared(
         f"tacit_squares_{SUFFIX[x.dtype]}",
-        (
-            *(x.data_ptr(), x.stride(0), 0 if unit is None else unit.data_ptr()),
-            *(totals.data_ptr(), width, stride, x.shape[1]),
-        ),
+        (x.data_ptr(), x.stride(0), units, totals.data_ptr(), width, stride, parts, x.shape[1]),
         totals.shape,
         x.numel(),
     )
-    sums = torch.empty(len(x), 1, dtype=torch.float64)
 
     def work(rows: slice) -> None:
-        arguments = (totals.data_ptr(), width, width, sums.data_ptr())
-        native._call("tacit_halving_sums", *arguments, rows.start, rows.stop)
+        arguments = (totals.data_ptr(), width, width, units, found.data_ptr())
+        native._call(f"tacit_norms_{SUFFIX[x.dtype]}", *arguments, rows.start, rows.stop)
 
-    _run(work, len(x), totals.numel())
-    return sums
+    _run(work, len(x), totals.numel() // 4)
+    return found
 
 
 def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
@@ -157,31 +167,34 @@ def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
 
 def gather(keys: Tensor, width: int, s: int, b: int, x: Tensor, out: Tensor) -> None:
     """The numbers of x [n, width] where 0, 1, … go in a permutation, to `out` [n, k]."""
-    _shared(
-        f"tacit_gather_{SUFFIX[x.dtype]}",
-        (
-            *(*_network(keys, width, s, b), x.data_ptr(), x.stride(0)),
-            *(out.data_ptr(), out.stride(0)),
-        ),
-        out.shape,
-        out.numel(),
-    )
+    arguments = (*_network(keys, width, s, b), x.data_ptr(), x.stride(0))
+    arguments = (*arguments, out.data_ptr(), out.stride(0))
+    _shared(f"tacit_gather_{SUFFIX[x.dtype]}", arguments, out.shape, out.numel())
 
 
 def spread(
     keys: Tensor, width: int, s: int, b: int, kept: Tensor, factor: float, out: Tensor
 ) -> None:
-    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`."""
+    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`.
+
+    The other columns become zero.
+    """
     scale = ctypes.c_double(factor)
-    _shared(
-        f"tacit_spread_{SUFFIX[kept.dtype]}",
-        (
-            *(*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0)),
-            *(ctypes.addressof(scale), out.data_ptr(), out.stride(0)),
-        ),
-        kept.shape,
-        kept.numel(),
-    )
+    arguments = (*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0))
+    arguments = (*arguments, ctypes.addressof(scale), out.data_ptr(), out.stride(0))
+    name = f"tacit_spread_{SUFFIX[kept.dtype]}"
+    n, k = kept.shape
+    pool = current_pool()
+    if out.numel() >= SMALL and n % pool.size:
+        # All threads work on each row, after it was cleared.
+        out.zero_()
+        _shared(name, (*arguments, 0), kept.shape, kept.numel())
+        return
+
+    def work(rows: slice) -> None:
+        native._call(name, *arguments, 1, rows.start, rows.stop, 0, k)
+
+    _run(work, n, out.numel())
 
 
 def _network(keys: Tensor, width: int, s: int, b: int) -> tuple[int, ...]:
@@ -222,4 +235,4 @@ def _run(work: Callable[[slice], None], count: int, numbers: int) -> None:
         work(slice(0, count))
         return
     pool = current_pool()
-    pool.run(work, pool.split(count))
+    pool.run_with_caller(work, pool.split(count))

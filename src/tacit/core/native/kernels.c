@@ -5,12 +5,14 @@
  *
  * The loops are compiled once per target: for the baseline of the architecture and, on x86-64, for
  * processors with AVX2 and with AVX-512. A loop's name ends with its target. All targets give the
- * same bits, except for layers and gradients of single samples, which use fused multiplications
- * and vectors of the target's length.
+ * same bits, except that products in sums of rows are not rounded where there are fused
+ * multiplications (all but the baseline of x86-64), and that layers and gradients of single samples
+ * also use vectors of the target's length.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -37,6 +39,22 @@
 #define FUSE_PRODUCTS
 #endif
 
+/* Several vectors per turn, so that more operations are independent of each other. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define SEVERAL_VECTORS _Pragma("GCC unroll 4")
+#else
+#define SEVERAL_VECTORS
+#endif
+
+/* The same for WAYS numbers j, one after the other. FETCH brings what is at an address into the second nearest cache. */
+#if defined(__GNUC__)
+#define IN_TURN _Pragma("GCC unroll 8") for (int j = 0; j < WAYS; j++)
+#define FETCH(ADDRESS) __builtin_prefetch(ADDRESS, 0, 2)
+#else
+#define IN_TURN for (int j = 0; j < WAYS; j++)
+#define FETCH(ADDRESS) (void)(ADDRESS)
+#endif
+
 /* A loop whose operands are the same memory or do not overlap. */
 #if defined(__clang__)
 #define SAME_PLACE _Pragma("clang loop vectorize(assume_safety)")
@@ -46,14 +64,22 @@
 #define SAME_PLACE
 #endif
 
+/* HAS_FMA: whether a target multiplies and adds with one rounding. */
+#if defined(__aarch64__)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
+#endif
 #define TARGET baseline
 #define VECTOR_BYTES 16
 #include "loops/all.h"
 #undef TARGET
 #undef VECTOR_BYTES
+#undef HAS_FMA
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define SEVERAL_TARGETS
+#define HAS_FMA 1
 
 #define TARGET avx2
 #define VECTOR_BYTES 32

@@ -1,15 +1,21 @@
 /* Codecs: see compression/quantization.py and compression/subsets.py, whose bits these loops give. */
-#define narrow_f32 FOR_TARGET(narrow_f32)
-#define narrow_f64 FOR_TARGET(narrow_f64)
-#define wide_f32 FOR_TARGET(wide_f32)
-#define wide_f64 FOR_TARGET(wide_f64)
+#define quantize_f32 FOR_TARGET(quantize_f32)
+#define quantize_f64 FOR_TARGET(quantize_f64)
+#define numbers_f32 FOR_TARGET(numbers_f32)
+#define numbers_f64 FOR_TARGET(numbers_f64)
+#define received_f32 FOR_TARGET(received_f32)
+#define received_f64 FOR_TARGET(received_f64)
+#define add_squares_f32 FOR_TARGET(add_squares_f32)
+#define add_squares_f64 FOR_TARGET(add_squares_f64)
 #define hashed FOR_TARGET(hashed)
 #define moved FOR_TARGET(moved)
 #define flip FOR_TARGET(flip)
 #define shuffled FOR_TARGET(shuffled)
 #define shuffle FOR_TARGET(shuffle)
+#define tabulate FOR_TARGET(tabulate)
+#define look_up FOR_TARGET(look_up)
 
-/* Fields at a time, which stay in the nearest cache. */
+/* Bytes of packed fields at a time, which stay in the nearest cache. */
 #define FIELDS 8192
 
 #if defined(__GNUC__)
@@ -21,149 +27,183 @@ typedef int16_t Unaligned16;
 #if !defined(HAS_CODECS)
 #define HAS_CODECS
 /* fields = floor(factor x / divisor + offset + word / 2^32) of `bits` bits; `otherwise` in rows whose divisor is not
- * positive. The number of a field is (field scale + shift) divisor. */
+ * positive. The number of a field is (field scale + shift) divisor. Fields of one bit are 0 or 1; others are in two's
+ * complement and have no shift. */
 typedef struct {
     double factor, offset, scale, shift;
-    int64_t bits, is_signed, otherwise;
+    int64_t bits, otherwise;
 } Quantizer;
 #endif
 
-/* Adding `base`, whose last bit is worth 2^-32, rounds to a multiple of that; the integer part is then in bits 32 and
- * above. */
-#define BITS_OF_BASE 0x4138000000000000
-#define DEFINE_FIELDS(NAME, T, INTO, SHARE)                                                                  \
-    static inline void NAME(INTO *restrict fields, const T *restrict x, const int64_t *restrict words,       \
-                            double divisor, double factor, double offset, int64_t n) {                       \
-        (void)divisor;                                                                                       \
-        for (int64_t k = 0; k < n; k++) {                                                                    \
-            const int64_t bits = words[k] | BITS_OF_BASE;                                                    \
-            double based;                                                                                    \
-            memcpy(&based, &bits, sizeof based);                                                             \
-            based = (SHARE) + based;                                                                         \
-            uint64_t sum;                                                                                    \
-            memcpy(&sum, &based, sizeof sum);                                                                \
-            fields[k] = (INTO)(sum >> 32);                                                                   \
+/* Adding a number whose last bit is worth 2^-32 rounds to a multiple of that. The integer part is then in bits 32 and
+ * above, plus BASE, which vanishes where a field is cut to 8 or 16 bits. */
+#define BASE 0x41380000
+#define FIELD_BITS(FIELD) ((int64_t)((BASE + (FIELD)) * 0x1p32))
+
+/* `DO` with BASE plus each field of a row. SHARE(k) is the k-th number times the factor. */
+#define FOR_FIELDS(N, SHARE, WORDS, SIZE, Q, DO)                                                             \
+    do {                                                                                                     \
+        const int64_t base_ = FIELD_BITS((Q)->offset);                                                       \
+        int32_t field;                                                                                       \
+        if ((SIZE) > 0)                                                                                      \
+            for (int64_t k = 0; k < (N); k++) {                                                              \
+                const int64_t bits_ = (WORDS)[k] + base_;                                                    \
+                double based_;                                                                               \
+                memcpy(&based_, &bits_, sizeof based_);                                                      \
+                based_ += SHARE(k);                                                                          \
+                int64_t sum_;                                                                                \
+                memcpy(&sum_, &based_, sizeof sum_);                                                         \
+                field = (int32_t)(sum_ >> 32);                                                               \
+                DO;                                                                                          \
+            }                                                                                                \
+        else {                                                                                               \
+            field = BASE + (int32_t)(Q)->otherwise;                                                          \
+            for (int64_t k = 0; k < (N); k++) DO;                                                            \
         }                                                                                                    \
-    }
+    } while (0)
 
 /* float32 is multiplied by factor / divisor, which is faster. The inverse of a tiny float64 would overflow. */
-DEFINE_FIELDS(narrow_f32, float, uint8_t, (double)x[k] * factor + offset)
-DEFINE_FIELDS(narrow_f64, double, uint8_t, x[k] / divisor * factor + offset)
-DEFINE_FIELDS(wide_f32, float, int16_t, (double)x[k] * factor + offset)
-DEFINE_FIELDS(wide_f64, double, int16_t, x[k] / divisor * factor + offset)
-
-/* The factor that the loops above multiply by. */
 #define FACTOR_f32(Q, DIVISOR) ((Q)->factor / (DIVISOR))
 #define FACTOR_f64(Q, DIVISOR) ((Q)->factor)
+#define SHARE_f32(k) ((double)x[k] * factor)
+#define SHARE_f64(k) (x[k] / size * factor)
 
-/* Without an offset, and with one. */
-#define DRAW(KIND, TYPE, FIELDS_OF_N, X, WORDS, DIVISOR, Q, N)                                               \
-    do {                                                                                                     \
-        const double factor_ = FACTOR_##TYPE(Q, DIVISOR);                                                    \
-        if (!((DIVISOR) > 0))                                                                                \
-            for (int64_t k = 0; k < (N); k++) FIELDS_OF_N[k] = (Q)->otherwise;                               \
-        else if ((Q)->offset == 0)                                                                           \
-            KIND##_##TYPE(FIELDS_OF_N, X, WORDS, DIVISOR, factor_, 0, N);                                    \
+/* The fields of n numbers of a row: as 16 bits, as bytes, or in a plane of packed bytes, as `unit` times the field. */
+#define DEFINE_FIELDS(NAME, TYPE, T)                                                                         \
+    static inline void NAME(uint8_t *restrict out, const T *restrict x, const int64_t *restrict words,       \
+                            double size, const Quantizer *q, int64_t plane, int64_t n) {                     \
+        const double factor = FACTOR_##TYPE(q, size);                                                        \
+        const uint8_t mask = (uint8_t)((1 << q->bits) - 1), unit = (uint8_t)(1 << plane * q->bits);          \
+        Unaligned16 *restrict wide = (Unaligned16 *)out;                                                     \
+        if (q->bits == 16)                                                                                   \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, wide[k] = (int16_t)field);                           \
+        else if (q->bits == 8)                                                                               \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, out[k] = (uint8_t)field);                            \
+        else if (plane == 0)                                                                                 \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, out[k] = (uint8_t)field & mask);                     \
         else                                                                                                 \
-            KIND##_##TYPE(FIELDS_OF_N, X, WORDS, DIVISOR, factor_, (Q)->offset, N);                          \
-    } while (0)
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q,                                                      \
+                       out[k] = (uint8_t)(out[k] | (uint8_t)(((uint8_t)field & mask) * unit)));              \
+    }
+
+DEFINE_FIELDS(quantize_f32, f32, float)
+DEFINE_FIELDS(quantize_f64, f64, double)
 
 /* The fields of rows first <= i < last in the bytes from <= j < to of each. Byte j of `step` has the fields j, j + step,
  * j + 2 step, ...; fields of 16 bits have two bytes each, and j counts fields. */
-#define DEFINE_QUANTIZE(NAME, TYPE, T)                                                                       \
+#define DEFINE_QUANTIZE(NAME, FIELDS_OF_ROW, T)                                                              \
     LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
                const Quantizer *q, uint8_t *out, int64_t out_stride, int64_t width, int64_t first,           \
                int64_t last, int64_t from, int64_t to) {                                                     \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
-        const uint8_t mask = (uint8_t)((1 << q->bits) - 1);                                                  \
-        int16_t wide[FIELDS];                                                                                \
-        uint8_t fields[FIELDS], packed[FIELDS];                                                              \
-        for (int64_t i = first; i < last; i++) {                                                             \
-            const T *row = x + i * x_stride;                                                                 \
-            const int64_t *drawn = words + i * words_stride;                                                 \
-            const double size = (double)divisor[i];                                                          \
+        for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t low = from; low < to; low += FIELDS) {                                              \
                 const int64_t bytes = to - low < FIELDS ? to - low : FIELDS;                                 \
-                if (q->bits == 16) {                                                                         \
-                    DRAW(wide, TYPE, wide, row + low, drawn + low, size, q, bytes);                          \
-                    memcpy(out + i * out_stride + 2 * low, wide, (size_t)(2 * bytes));                       \
-                    continue;                                                                                \
-                }                                                                                            \
+                uint8_t *packed = out + i * out_stride + (q->bits == 16 ? 2 * low : low);                    \
                 for (int64_t plane = 0; plane < planes; plane++) {                                           \
                     const int64_t at = plane * step + low, rest = width - at;                                \
-                    const int64_t n = rest < 0 ? 0 : rest < bytes ? rest : bytes;                            \
-                    const int shift = (int)(plane * q->bits);                                                \
-                    if (n <= 0) break;                                                                       \
-                    DRAW(narrow, TYPE, fields, row + at, drawn + at, size, q, n);                            \
-                    if (plane == 0)                                                                          \
-                        for (int64_t k = 0; k < n; k++) packed[k] = fields[k] & mask;                        \
-                    else                                                                                     \
-                        for (int64_t k = 0; k < n; k++) packed[k] |= (uint8_t)((fields[k] & mask) << shift); \
+                    FIELDS_OF_ROW(packed, x + i * x_stride + at, words + i * words_stride + at,              \
+                                  (double)divisor[i], q, plane, rest < bytes ? rest : bytes);                \
                 }                                                                                            \
-                memcpy(out + i * out_stride + low, packed, (size_t)bytes);                                   \
+            }                                                                                                \
+    }
+
+DEFINE_QUANTIZE(tacit_quantize_f32, quantize_f32, float)
+DEFINE_QUANTIZE(tacit_quantize_f64, quantize_f64, double)
+
+/* A small integer as a number. Adding 1.5 2^23 in integers and subtracting it in float32 is faster on ARM. */
+#if defined(__aarch64__)
+#define SET_f32(NUMBER, INTEGER)                                                                             \
+    do {                                                                                                     \
+        const int32_t bits_ = 0x4B400000 + (INTEGER);                                                        \
+        memcpy(&NUMBER, &bits_, sizeof NUMBER);                                                              \
+        NUMBER -= 0x1.8p23f;                                                                                 \
+    } while (0)
+#else
+#define SET_f32(NUMBER, INTEGER) NUMBER = (float)(INTEGER)
+#endif
+#define SET_f64(NUMBER, INTEGER) NUMBER = (double)(INTEGER)
+
+/* The numbers that the fields in a plane of packed bytes stand for. A field stays where it is in its byte, and is a
+ * multiple of a power of two, which the scale makes up for without rounding. */
+#define DEFINE_NUMBERS(NAME, TYPE, T)                                                                        \
+    static inline void NAME(T *restrict row, const uint8_t *restrict bytes, T size, const Quantizer *q,      \
+                            int64_t plane, int64_t n) {                                                      \
+        const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
+        T number;                                                                                            \
+        if (q->bits == 16) {                                                                                 \
+            const Unaligned16 *restrict wide = (const Unaligned16 *)bytes;                                   \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, wide[k]);                                                                 \
+                row[k] = number * scale * size;                                                              \
+            }                                                                                                \
+        } else if (q->bits == 8) {                                                                           \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, (int8_t)bytes[k]);                                                        \
+                row[k] = number * scale * size;                                                              \
+            }                                                                                                \
+        } else if (q->bits == 1) {                                                                           \
+            const T zero = shift * size, one = (scale + shift) * size;                                       \
+            const uint8_t bit = (uint8_t)(1 << plane);                                                       \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) row[k] = bytes[k] & bit ? one : zero;            \
+        } else {                                                                                             \
+            const int unit = 1 << plane * q->bits;                                                           \
+            const uint8_t mask = (uint8_t)(((1 << q->bits) - 1) * unit);                                     \
+            const uint8_t sign = (uint8_t)(unit << (q->bits - 1));                                           \
+            const T part = scale / (T)unit;                                                                  \
+            SEVERAL_VECTORS for (int64_t k = 0; k < n; k++) {                                                \
+                SET_##TYPE(number, (int8_t)(uint8_t)(((bytes[k] & mask) ^ sign) - sign));                    \
+                row[k] = number * part * size;                                                               \
             }                                                                                                \
         }                                                                                                    \
     }
 
-DEFINE_QUANTIZE(tacit_quantize_f32, f32, float)
-DEFINE_QUANTIZE(tacit_quantize_f64, f64, double)
+DEFINE_NUMBERS(numbers_f32, f32, float)
+DEFINE_NUMBERS(numbers_f64, f64, double)
 
-/* The numbers that the fields of rows stand for: the other direction of the loop above. */
-#define DEFINE_RESTORE(NAME, T)                                                                              \
+/* The numbers that the fields of rows stand for: the other direction of tacit_quantize. */
+#define DEFINE_RESTORE(NAME, NUMBERS, T)                                                                     \
     LOOP(NAME)(const uint8_t *packed, int64_t packed_stride, const T *divisor, const Quantizer *q, T *out,   \
                int64_t out_stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {   \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
-        const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
-        for (int64_t i = first; i < last; i++) {                                                             \
-            const uint8_t *bytes = packed + i * packed_stride;                                               \
-            const T size = divisor[i];                                                                       \
+        for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t plane = 0; plane < planes; plane++) {                                               \
-                const int64_t at = plane * step, end = to < width - at ? to : width - at;                    \
-                T *restrict row = out + i * out_stride + at;                                                 \
-                const int up = (int)(32 - (plane + 1) * q->bits), down = (int)(32 - q->bits);                \
-                if (q->bits == 16) {                                                                         \
-                    const Unaligned16 *wide = (const Unaligned16 *)bytes;                                    \
-                    for (int64_t k = from; k < end; k++) row[k] = (T)wide[k] * scale * size;                 \
-                } else if (q->is_signed)                                                                     \
-                    for (int64_t k = from; k < end; k++)                                                     \
-                        row[k] = (T)((int32_t)((uint32_t)bytes[k] << up) >> down) * scale * size;            \
-                else                                                                                         \
-                    for (int64_t k = from; k < end; k++)                                                     \
-                        row[k] = ((T)(int32_t)((uint32_t)bytes[k] << up >> down) * scale + shift) * size;    \
+                const int64_t at = plane * step + from, rest = width - at;                                   \
+                NUMBERS(out + i * out_stride + at, packed + i * packed_stride + (q->bits == 16 ? 2 * from : from),\
+                        divisor[i], q, plane, rest < to - from ? rest : to - from);                          \
             }                                                                                                \
-        }                                                                                                    \
     }
 
-DEFINE_RESTORE(tacit_restore_f32, float)
-DEFINE_RESTORE(tacit_restore_f64, double)
+DEFINE_RESTORE(tacit_restore_f32, numbers_f32, float)
+DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
 
 /* What the other end restores, without the bytes. */
-#define DEFINE_RECEIVED(NAME, TYPE, T)                                                                       \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
-               const Quantizer *q, T *out, int64_t out_stride, int64_t width, int64_t first, int64_t last,   \
-               int64_t from, int64_t to) {                                                                   \
+#define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
+    static inline void NAME(T *restrict row, const T *restrict x, const int64_t *restrict words, T divisor,  \
+                            const Quantizer *q, int64_t n) {                                                 \
+        const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
-        const int unused = (int)(32 - q->bits);                                                              \
-        int16_t fields[FIELDS];                                                                              \
-        (void)width;                                                                                         \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T size = divisor[i];                                                                   \
-                T *restrict row = out + i * out_stride + low;                                                \
-                DRAW(wide, TYPE, fields, x + i * x_stride + low, words + i * words_stride + low,             \
-                     (double)size, q, n);                                                                    \
-                if (q->is_signed)                                                                            \
-                    for (int64_t k = 0; k < n; k++)                                                          \
-                        row[k] = (T)((int32_t)((uint32_t)fields[k] << unused) >> unused) * scale * size;     \
-                else                                                                                         \
-                    for (int64_t k = 0; k < n; k++)                                                          \
-                        row[k] = ((T)(int32_t)((uint32_t)fields[k] << unused >> unused) * scale + shift) * size;\
-            }                                                                                                \
+        T number;                                                                                            \
+        FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                        \
+            SET_##TYPE(number, field - BASE);                                                                \
+            row[k] = (number * scale + shift) * divisor;                                                     \
+        });                                                                                                  \
     }
 
-DEFINE_RECEIVED(tacit_received_f32, f32, float)
-DEFINE_RECEIVED(tacit_received_f64, f64, double)
+DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
+DEFINE_RECEIVED_NUMBERS(received_f64, f64, double)
+
+#define DEFINE_RECEIVED(NAME, RECEIVED, T)                                                                   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+               const Quantizer *q, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,    \
+               int64_t to) {                                                                                 \
+        for (int64_t i = first; i < last; i++)                                                               \
+            RECEIVED(out + i * out_stride + from, x + i * x_stride + from, words + i * words_stride + from,  \
+                     divisor[i], q, to - from);                                                              \
+    }
+
+DEFINE_RECEIVED(tacit_received_f32, received_f32, float)
+DEFINE_RECEIVED(tacit_received_f64, received_f64, double)
 
 /* One bit per number, whether it is at least zero, packed as above. */
 #define DEFINE_SIGNS(NAME, T)                                                                                \
@@ -188,8 +228,9 @@ DEFINE_RECEIVED(tacit_received_f64, f64, double)
 DEFINE_SIGNS(tacit_signs_f32, float)
 DEFINE_SIGNS(tacit_signs_f64, double)
 
-/* low[i] and high[i] become the bits of the smallest and the largest magnitude of row i. */
-#define DEFINE_EXTREMES(NAME, BITS)                                                                          \
+/* low[i] and high[i] become the bits of the smallest and the largest magnitude of row i; the latter is NaN if a number is
+ * not finite. */
+#define DEFINE_EXTREMES(NAME, BITS, INFINITE, QUIET_NAN)                                                                        \
     LOOP(NAME)(const BITS *x, int64_t stride, BITS *low, BITS *high, int64_t first, int64_t last,            \
                int64_t width) {                                                                              \
         for (int64_t i = first; i < last; i++) {                                                             \
@@ -201,63 +242,128 @@ DEFINE_SIGNS(tacit_signs_f64, double)
                 most = magnitude > most ? magnitude : most;                                                  \
             }                                                                                                \
             low[i] = least;                                                                                  \
-            high[i] = most;                                                                                  \
+            high[i] = most < INFINITE ? most : QUIET_NAN;                                                    \
         }                                                                                                    \
     }
 
-DEFINE_EXTREMES(tacit_extremes_f32, uint32_t)
-DEFINE_EXTREMES(tacit_extremes_f64, uint64_t)
+DEFINE_EXTREMES(tacit_extremes_f32, uint32_t, 0x7F800000u, 0x7FC00000u)
+DEFINE_EXTREMES(tacit_extremes_f64, uint64_t, 0x7FF0000000000000u, 0x7FF8000000000000u)
 
-/* total[j] = the sum of (x[j + m stride] / unit)^2 over m in order, for from <= j < to of row i. */
-#define DEFINE_SQUARES(NAME, T, WIDE)                                                                        \
+/* sum[k] = the sum of (x[k + m stride] / size)^2 over m in order. The square of a float32 is exact in double precision,
+ * so that a fused multiplication and addition gives the same bits. */
+#define DEFINE_ADD_SQUARES(NAME, T, NUMBER, ADD)                                                             \
+    static inline void NAME(double *restrict sum, const T *x, double size, int64_t stride, int64_t n,        \
+                            int64_t width) {                                                                 \
+        int64_t at = 0;                                                                                      \
+        (void)size;                                                                                          \
+        if (3 * stride + n <= width) {                                                                       \
+            const T *restrict a = x, *restrict b = a + stride, *restrict c = b + stride,                     \
+                             *restrict d = c + stride;                                                       \
+            for (int64_t k = 0; k < n; k++) {                                                \
+                const double first = NUMBER(a);                                                              \
+                sum[k] = ADD(ADD(ADD(first * first, NUMBER(b)), NUMBER(c)), NUMBER(d));                      \
+            }                                                                                                \
+            at = 4 * stride;                                                                                 \
+        } else {                                                                                             \
+            for (int64_t k = 0; k < n; k++) sum[k] = 0;                                                      \
+        }                                                                                                    \
+        for (; at + 3 * stride + n <= width; at += 4 * stride) {                                             \
+            const T *restrict a = x + at, *restrict b = a + stride, *restrict c = b + stride,                \
+                             *restrict d = c + stride;                                                       \
+            for (int64_t k = 0; k < n; k++)                                                  \
+                sum[k] = ADD(ADD(ADD(ADD(sum[k], NUMBER(a)), NUMBER(b)), NUMBER(c)), NUMBER(d));             \
+        }                                                                                                    \
+        for (; at < width; at += stride) {                                                                   \
+            const T *restrict a = x + at;                                                                    \
+            const int64_t end = n < width - at ? n : width - at;                                             \
+            for (int64_t k = 0; k < end; k++) sum[k] = ADD(sum[k], NUMBER(a));               \
+        }                                                                                                    \
+    }
+
+#define AS_DOUBLE(ROW) ((double)ROW[k])
+#define IN_UNITS(ROW) (ROW[k] / size)
+#define ADD_SQUARE(SUM, NUMBER) ((SUM) + (NUMBER) * (NUMBER))
+#define FUSE_SQUARE(SUM, NUMBER) __builtin_fma(NUMBER, NUMBER, SUM)
+#if HAS_FMA
+DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, FUSE_SQUARE)
+#else
+DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, ADD_SQUARE)
+#endif
+DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
+
+/* Sums of squares a `stride` apart are sums of columns. total[k], for from <= k < to of row i, becomes the sum of the
+ * columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first, repeatedly.
+ * In the order of reversed bits, the next to add is the last that was computed. */
+#define DEPTH 4
+#define SQUARES 8192
+#define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
-               int64_t stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {       \
+               int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
+               int64_t to) {                                                                                 \
+        double sums[DEPTH][SQUARES];                                                                         \
         for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t high = low + FIELDS < to ? low + FIELDS : to;                                  \
+            for (int64_t low = from; low < to; low += SQUARES) {                                             \
+                const int64_t n = to - low < SQUARES ? to - low : SQUARES;                                   \
                 const double size = unit ? (double)unit[i] : 1;                                              \
-                double *restrict sum = total + i * total_stride;                                             \
-                int64_t at = 0;                                                                              \
-                (void)size;                                                                                  \
-                for (int64_t k = low; k < high; k++) sum[k] = 0;                                             \
-                for (; at + 3 * stride + high <= width; at += 4 * stride) {                                  \
-                    const T *restrict a = x + i * x_stride + at, *restrict b = a + stride,                   \
-                                     *restrict c = b + stride, *restrict d = c + stride;                     \
-                    for (int64_t k = low; k < high; k++)                                                     \
-                        sum[k] = (((sum[k] + SQUARE(WIDE(a))) + SQUARE(WIDE(b))) + SQUARE(WIDE(c))) +        \
-                                 SQUARE(WIDE(d));                                                            \
+                int depth = 0;                                                                               \
+                for (int64_t count = 0; count < parts; count++) {                                            \
+                    int64_t part = 0;                                                                        \
+                    for (int64_t bit = 1; bit < parts; bit *= 2) part = 2 * part + (count / bit & 1);        \
+                    const int64_t column = low + part * (stride / parts);                                    \
+                    ADD_SQUARES(sums[depth++], x + i * x_stride + column, size, stride, n, width - column);  \
+                    for (int64_t rest = count; rest & 1; rest >>= 1) {                                       \
+                        depth--;                                                                             \
+                        for (int64_t k = 0; k < n; k++) sums[depth - 1][k] += sums[depth][k];                \
+                    }                                                                                        \
                 }                                                                                            \
-                for (; at < width; at += stride) {                                                           \
-                    const T *restrict a = x + i * x_stride + at;                                             \
-                    const int64_t end = high < width - at ? high : width - at;                               \
-                    for (int64_t k = low; k < end; k++) sum[k] += SQUARE(WIDE(a));                           \
-                }                                                                                            \
+                memcpy(total + i * total_stride + low, sums[0], (size_t)n * sizeof sums[0][0]);              \
             }                                                                                                \
     }
 
-#define SQUARE(NUMBER) ((NUMBER) * (NUMBER))
-#define AS_DOUBLE(ROW) (double)ROW[k]
-#define IN_UNITS(ROW) (ROW[k] / size)
-DEFINE_SQUARES(tacit_squares_f32, float, AS_DOUBLE)
-DEFINE_SQUARES(tacit_squares_f64, double, IN_UNITS)
+DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, float)
+DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, double)
 
-/* sums[i] = the sum of row i: the second half is added to the first, repeatedly. Overwrites the row. */
-LOOP(tacit_halving_sums)(double *total, int64_t stride, int64_t width, double *sums, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i++) {
-        double *row = total + i * stride;
-        for (int64_t size = width; size > 1; size = (size + 1) / 2) {
-            const int64_t half = (size + 1) / 2;
-            double *restrict one = row;
-            const double *restrict other = row + half;
-            for (int64_t k = 0; k < size - half; k++) one[k] += other[k];
-        }
-        sums[i] = row[0];
+/* norm[i] = the root of the sum of row i, in which the second half is added to the first, repeatedly, times the unit; NaN
+ * if that is not finite. Overwrites the row. */
+#define DEFINE_NORMS(NAME, T)                                                                                \
+    LOOP(NAME)(double *total, int64_t stride, int64_t width, const T *unit, T *norm, int64_t first,          \
+               int64_t last) {                                                                               \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            double *row = total + i * stride;                                                                \
+            for (int64_t size = width; size > 1; size = (size + 1) / 2) {                                    \
+                const int64_t half = (size + 1) / 2;                                                         \
+                double *restrict one = row;                                                                  \
+                const double *restrict other = row + half;                                                   \
+                for (int64_t k = 0; k < size - half; k++) one[k] += other[k];                                \
+            }                                                                                                \
+            const T size = (T)(sqrt(row[0]) * (unit ? (double)unit[i] : 1));                                 \
+            norm[i] = size - size == 0 ? size : (T)NAN;                                                      \
+        }                                                                                                    \
     }
-}
 
-/* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. */
+DEFINE_NORMS(tacit_norms_f32, float)
+DEFINE_NORMS(tacit_norms_f64, double)
+
+/* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. b is at most 2^10. */
 #define MULTIPLIER 0x2C1B3C6Du
-#define WAYS 4
+#define WAYS 8
+/* Columns at a time, whose numbers are fetched while the columns after them are computed. */
+#define FETCHED 256
+
+#if !defined(HAS_ROUNDS)
+#define HAS_ROUNDS
+/* The functions of the rounds as tables, for s of at most TABLE_BITS: `step` moves the right half and `flip` changes the
+ * left one. The right half is not reduced modulo b: later tables repeat themselves. The last one also has the right half
+ * in its place. */
+#define TABLE_BITS 12
+#define MOST_B 1024
+typedef struct {
+    const uint16_t *steps[4], *flips[3];
+    const uint32_t *last;
+    uint16_t entries[(4 << TABLE_BITS) + (2 + 3 + 4) * MOST_B];
+    uint32_t last_entries[5 * MOST_B];
+} Rounds;
+#endif
 
 /* 32 bits of which the highest depend on all of `half` and the keys. */
 static inline uint32_t hashed(uint32_t half, uint32_t factor, uint32_t term) {
@@ -280,7 +386,6 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
     const uint32_t lowest = (1u << s) - 1;
     uint32_t left = number & lowest;
     int32_t right = (int32_t)(number >> s);
-#pragma GCC unroll 4
     for (int at = 0; at < 16; at += 4) {
         right = moved(left, right, keys + at, b);
         left ^= flip(right, keys + at, s, lowest);
@@ -288,76 +393,137 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
     return (uint32_t)right << s | left;
 }
 
-/* Where the numbers from, from + 1, ... go in a permutation of those below the width. Each step waits for the one before:
- * WAYS numbers in turn fill the waiting time. Writes up to WAYS - 1 numbers too many. */
-static inline void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const uint32_t *keys, int64_t width,
-                           int64_t s_, int64_t b_) {
-    const uint32_t s = (uint32_t)s_, b = (uint32_t)b_, lowest = (1u << s) - 1, each = (uint32_t)((n + WAYS - 1) / WAYS);
-    for (uint32_t k = 0; k < each; k++) {
+static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t b) {
+    const uint32_t lowest = (1u << s) - 1;
+    uint16_t *table = rounds->entries;
+    for (uint32_t round = 0; round < 4; round++) {
+        const uint32_t *own = keys + 4 * round;
+        rounds->steps[round] = table;
+        for (uint32_t left = 0; left <= lowest; left++) table[left] = (uint16_t)moved(left, 0, own, b);
+        table += lowest + 1;
+        if (round == 3) break;
+        rounds->flips[round] = table;
+        for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)flip((int32_t)right, own, s, lowest);
+        for (uint32_t copy = 1; copy < round + 2; copy++) memcpy(table + copy * b, table, b * sizeof *table);
+        table += (round + 2) * b;
+    }
+    uint32_t *last = rounds->last_entries;
+    for (uint32_t right = 0; right < b; right++) last[right] = right << s | flip((int32_t)right, keys + 12, s, lowest);
+    for (uint32_t copy = 1; copy < 5; copy++) memcpy(last + copy * b, last, b * sizeof *last);
+    rounds->last = last;
+}
+
+/* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: WAYS numbers in turn fill
+ * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
+static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
+                    const char *near, int64_t size) {
+    const uint16_t *restrict step0 = rounds->steps[0], *restrict step1 = rounds->steps[1], *restrict step2 = rounds->steps[2],
+                            *restrict step3 = rounds->steps[3], *restrict flip0 = rounds->flips[0],
+                            *restrict flip1 = rounds->flips[1], *restrict flip2 = rounds->flips[2];
+    const uint32_t *restrict last = rounds->last;
+    int64_t k = 0;
+    while (k < n) {
+        /* Until the right half changes. */
+        const uint64_t right = (uint64_t)(from + k) >> s, lowest = (1u << s) - 1;
+        uint64_t left = (uint64_t)(from + k) & lowest;
+        const int64_t rest = (int64_t)(lowest + 1 - left), end = n - k < rest ? n : k + rest;
+        for (; k + WAYS <= end; k += WAYS, left += WAYS) {
+            uint64_t l[WAYS], r[WAYS];
+            IN_TURN r[j] = right + step0[left + j];
+            IN_TURN l[j] = (left + j) ^ flip0[r[j]];
+            IN_TURN r[j] += step1[l[j]];
+            IN_TURN l[j] ^= flip1[r[j]];
+            IN_TURN r[j] += step2[l[j]];
+            IN_TURN l[j] ^= flip2[r[j]];
+            IN_TURN r[j] += step3[l[j]];
+            IN_TURN l[j] ^= last[r[j]];
+            IN_TURN columns[k + j] = (uint32_t)l[j];
+            IN_TURN FETCH(near + (int64_t)l[j] * size);
+        }
+        for (; k < end; k++, left++) {
+            uint64_t r = right + step0[left], l = left ^ flip0[r];
+            r += step1[l];
+            l ^= flip1[r];
+            r += step2[l];
+            l ^= flip2[r];
+            columns[k] = (uint32_t)(last[r + step3[l]] ^ l);
+        }
+    }
+}
+
+/* The same without tables. Writes up to WAYS - 1 numbers too many. */
+static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const uint32_t *keys, uint32_t s, uint32_t b) {
+    const uint32_t lowest = (1u << s) - 1;
+    for (int64_t k = 0; k < n; k += WAYS) {
         uint32_t left[WAYS];
         int32_t right[WAYS];
-        for (uint32_t j = 0; j < WAYS; j++) {
-            const uint32_t number = (uint32_t)from + k + j * each;
+        for (int j = 0; j < WAYS; j++) {
+            const uint32_t number = (uint32_t)(from + k + j);
             left[j] = number & lowest;
             right[j] = (int32_t)(number >> s);
         }
-#pragma GCC unroll 4
         for (int at = 0; at < 16; at += 4) {
             for (int j = 0; j < WAYS; j++) right[j] = moved(left[j], right[j], keys + at, b);
             for (int j = 0; j < WAYS; j++) left[j] ^= flip(right[j], keys + at, s, lowest);
         }
-        for (uint32_t j = 0; j < WAYS; j++) columns[k + j * each] = (uint32_t)right[j] << s | left[j];
+        for (int j = 0; j < WAYS; j++) columns[k + j] = (uint32_t)right[j] << s | left[j];
     }
-    if (b_ << s == width) return;
-    for (int64_t k = 0; k < n; k++)
-        while (columns[k] >= (uint64_t)width) columns[k] = shuffled(columns[k], keys, s, b);
 }
 
-/* out[i][k] = where k goes, for rows first <= i < last with 16 keys each and from <= k < to. */
+/* `DO` with where each of the numbers from <= k < to goes in a permutation of those below the width, for rows
+ * first <= i < last with 16 keys each: columns[j] for low + j, FETCHED of them at a time. */
+#define FOR_COLUMNS(NEAR, SIZE, DO)                                                                          \
+    do {                                                                                                     \
+        Rounds rounds;                                                                                       \
+        uint32_t columns[FETCHED + WAYS];                                                                    \
+        const uint32_t s_ = (uint32_t)s, b_ = (uint32_t)b;                                                   \
+        /* Tables are worth while for that many numbers. */                                                  \
+        const int tabulated = s <= TABLE_BITS && b <= MOST_B && to - from >= 2 << s_;                        \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            const uint32_t *own = keys + 16 * i;                                                             \
+            if (tabulated) tabulate(&rounds, own, s_, b_);                                                   \
+            for (int64_t low = from; low < to; low += FETCHED) {                                             \
+                const int64_t n = to - low < FETCHED ? to - low : FETCHED;                                   \
+                if (tabulated)                                                                               \
+                    look_up(columns, low, n, &rounds, s_, (const char *)(NEAR), SIZE);                       \
+                else                                                                                         \
+                    shuffle(columns, low, n, own, s_, b_);                                                   \
+                int beyond = 0;                                                                              \
+                for (int64_t k = 0; k < n; k++) beyond |= columns[k] >= (uint64_t)width;                     \
+                for (int64_t k = 0; beyond && k < n; k++)                                                    \
+                    while (columns[k] >= (uint64_t)width) columns[k] = shuffled(columns[k], own, s_, b_);    \
+                DO;                                                                                          \
+            }                                                                                                \
+        }                                                                                                    \
+    } while (0)
+
+/* out[i][k] = where k goes. */
 LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, int64_t *out, int64_t stride,
                      int64_t first, int64_t last, int64_t from, int64_t to) {
-    uint32_t columns[FIELDS + WAYS];
-    for (int64_t i = first; i < last; i++)
-        for (int64_t low = from; low < to; low += FIELDS) {
-            const int64_t n = to - low < FIELDS ? to - low : FIELDS;
-            shuffle(columns, low, n, keys + 16 * i, width, s, b);
-            for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k];
-        }
+    FOR_COLUMNS(keys, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
 #define DEFINE_GATHER(NAME, T)                                                                               \
     LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *x, int64_t x_stride,      \
                T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from, int64_t to) {        \
-        uint32_t columns[FIELDS + WAYS];                                                                            \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T *restrict row = x + i * x_stride;                                                    \
-                T *restrict out = kept + i * kept_stride + low;                                              \
-                shuffle(columns, low, n, keys + 16 * i, width, s, b);                                        \
-                for (int64_t k = 0; k < n; k++) out[k] = row[columns[k]];                                    \
-            }                                                                                                \
+        FOR_COLUMNS(x + i * x_stride, sizeof(T),                                                             \
+                    for (int64_t k = 0; k < n; k++) kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);\
     }
 
 DEFINE_GATHER(tacit_gather_f32, float)
 DEFINE_GATHER(tacit_gather_f64, double)
 
-/* out[i][where k goes] = factor kept[i][k]. */
+/* out[i][where k goes] = factor kept[i][k]; with `clear`, zero elsewhere. */
 #define DEFINE_SPREAD(NAME, T)                                                                               \
     LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *kept, int64_t kept_stride, \
-               const double *factor, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,  \
-               int64_t to) {                                                                                 \
-        uint32_t columns[FIELDS + WAYS];                                                                            \
+               const double *factor, T *out, int64_t out_stride, int64_t clear, int64_t first, int64_t last, \
+               int64_t from, int64_t to) {                                                                   \
         const T scale = (T)*factor;                                                                          \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += FIELDS) {                                              \
-                const int64_t n = to - low < FIELDS ? to - low : FIELDS;                                     \
-                const T *restrict row = kept + i * kept_stride + low;                                        \
-                T *restrict spread = out + i * out_stride;                                                   \
-                shuffle(columns, low, n, keys + 16 * i, width, s, b);                                        \
-                for (int64_t k = 0; k < n; k++) spread[columns[k]] = scale * row[k];                         \
-            }                                                                                                \
+        FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
+                    if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
+                    for (int64_t k = 0; k < n; k++)                                                          \
+                        out[i * out_stride + columns[k]] = scale * kept[i * kept_stride + low + k]);         \
     }
 
 DEFINE_SPREAD(tacit_spread_f32, float)

@@ -28,39 +28,51 @@
 DEFINE_PAIR(pair_f32, float)
 DEFINE_PAIR(pair_f64, double)
 
+/* sum + a x with one rounding where the target can, as torch's own addition does on every processor: on x86-64 both
+ * round the product without FMA, and do not with AVX2 or AVX-512. */
+#undef PLUS_f32
+#undef PLUS_f64
+#if HAS_FMA
+#define PLUS_f32(SUM, A, X) __builtin_fmaf(A, X, SUM)
+#define PLUS_f64(SUM, A, X) __builtin_fma(A, X, SUM)
+#else
+#define PLUS_f32(SUM, A, X) ((SUM) + (A) * (X))
+#define PLUS_f64(SUM, A, X) ((SUM) + (A) * (X))
+#endif
+
 /* out = sum + a x, and then + b y if there is a y. `out` may be any of the others. */
-#define DEFINE_TERMS(NAME, T)                                                                                \
+#define DEFINE_TERMS(NAME, T, PLUS)                                                                          \
     static inline void NAME(T *out, const T *sum, T a, const T *x, T b, const T *y, int64_t n) {             \
         if (y)                                                                                               \
-            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = (sum[k] + a * x[k]) + b * y[k];            \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = PLUS(PLUS(sum[k], a, x[k]), b, y[k]);        \
         else                                                                                                 \
-            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = sum[k] + a * x[k];                         \
+            SAME_PLACE for (int64_t k = 0; k < n; k++) out[k] = PLUS(sum[k], a, x[k]);                       \
     }
 
-DEFINE_TERMS(terms_f32, float)
-DEFINE_TERMS(terms_f64, double)
+DEFINE_TERMS(terms_f32, float, PLUS_f32)
+DEFINE_TERMS(terms_f64, double, PLUS_f64)
 
 /* As a pair, plus the terms of both rows: p y and, if there is a z, q z. `one` and `next` may be rows of y or z. */
-#define DEFINE_PAIR_TERMS(NAME, T)                                                                          \
+#define DEFINE_PAIR_TERMS(NAME, T, PLUS)                                                                    \
     static inline void NAME(T *one, T *next, const T *a, const T *b, const T *c, const T *d, const T *weight,\
                             T s, const T *y, const T *y_next, T t, const T *z, const T *z_next, int64_t n) {\
         const T u = weight[0], v = weight[1], w = weight[2], p = weight[3], q = weight[4], r = weight[5];   \
         if (z)                                                                                              \
             SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
                 const T left = b[k], right = c[k];                                                          \
-                one[k] = ((u * a[k] + v * left + w * right) + s * y[k]) + t * z[k];                         \
-                next[k] = ((p * left + q * right + r * d[k]) + s * y_next[k]) + t * z_next[k];              \
+                one[k] = PLUS(PLUS(u * a[k] + v * left + w * right, s, y[k]), t, z[k]);                     \
+                next[k] = PLUS(PLUS(p * left + q * right + r * d[k], s, y_next[k]), t, z_next[k]);          \
             }                                                                                               \
         else                                                                                                \
             SAME_PLACE for (int64_t k = 0; k < n; k++) {                                                    \
                 const T left = b[k], right = c[k];                                                          \
-                one[k] = (u * a[k] + v * left + w * right) + s * y[k];                                      \
-                next[k] = (p * left + q * right + r * d[k]) + s * y_next[k];                                \
+                one[k] = PLUS(u * a[k] + v * left + w * right, s, y[k]);                                    \
+                next[k] = PLUS(p * left + q * right + r * d[k], s, y_next[k]);                              \
             }                                                                                               \
     }
 
-DEFINE_PAIR_TERMS(pair_terms_f32, float)
-DEFINE_PAIR_TERMS(pair_terms_f64, double)
+DEFINE_PAIR_TERMS(pair_terms_f32, float, PLUS_f32)
+DEFINE_PAIR_TERMS(pair_terms_f64, double, PLUS_f64)
 
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
  * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be zero. */
