@@ -175,7 +175,10 @@ class Simulation(Execution):
             pool = WorkerPool.for_device(device)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights)
         loader = task.loader(torch.as_tensor(ids), seed, device)
-        self.task = task.with_metrics(setting.metrics).to(device, pool)
+        if setting.metrics is not None:
+            task = task.with_metrics(setting.metrics)
+        self.task = task.to(device, pool)
+        self._own_tests = self.task.own_tests
         work = (self.task, ids.tolist(), loader)
         options = (setting.gradients, pool, setting.precision)
         choose = partial(choose_backend, *work, seed, device, *options)
@@ -296,7 +299,7 @@ class Simulation(Execution):
                 self._current.theta,
                 self.task.evaluation.at_batch(number),
                 self.hosted,
-                own_tests=self.task.client_tests,
+                own_tests=self._own_tests,
                 optimum=self.task.optimum_at(number),
                 round=self.t // self.round_length,
                 step=self.t,

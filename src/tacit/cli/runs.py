@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.arguments import AllowCode, ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.metric_tables import print_alerts, print_metrics
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -50,11 +51,7 @@ def run(
         print(json.dumps(summary))
         return
     loss = summary["loss"]["mean"]
-    if (accuracy := summary["accuracy"]) is not None:
-        print(
-            "accuracy {mean:.2f} % (clients {min:.2f} to {max:.2f}, "
-            "average model {average_model:.2f})".format(**accuracy)
-        )
+    print_metrics(summary)
     if summary["msd"] is not None:
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
     mean = "not finite" if loss is None else f"{loss:.4f}"
@@ -63,6 +60,7 @@ def run(
         print(f"privacy: {sentence}")
     if "diverged" in summary:
         print(f"diverged: {summary['diverged']}")
+    print_alerts(summary)
     print(f"Report: {report}")
 
 

@@ -51,10 +51,10 @@ def observe(
     own = None
     if own_tests is not None:
         own = OwnScores.measure(theta, average, own_tests, hosted, evaluated)
-    clients: dict[str, Sequence[float]] = {}
+    per_client: dict[str, Sequence[float]] = {}
     if common.metrics or own is not None:
-        clients = {"client": evaluated, **common.clients}
-        clients |= {} if own is None else own.clients
+        per_client = {"client": evaluated, **common.clients}
+        per_client |= {} if own is None else own.clients
     return Record(
         round,
         step,
@@ -67,7 +67,7 @@ def observe(
         common.baseline,
         {name: common.spread(name) for name in common.metrics},
         {} if own is None else own.spreads,
-        clients,
+        per_client,
         common.predictions,
     )
 

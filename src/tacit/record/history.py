@@ -34,7 +34,7 @@ class Record:
 
     `metrics` are further ones by name. `own_test` has the same metrics, with loss, accuracy and
     baseline, of each client's model on the client's own test set; its `average_model` is the mean
-    over these test sets. `clients` has the metrics of single clients: a list per metric, in the
+    over these test sets. `per_client` has the metrics of single clients: a list per metric, in the
     order of the list "client". `predictions` is not kept in files.
     """
 
@@ -49,7 +49,7 @@ class Record:
     baseline: float | None = None
     metrics: Mapping[str, Spread] = field(default_factory=dict)
     own_test: Mapping[str, Spread] = field(default_factory=dict)
-    clients: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    per_client: Mapping[str, Sequence[float]] = field(default_factory=dict)
     predictions: Predictions | None = field(default=None, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,9 +65,9 @@ class Record:
         changed: dict[str, Any] = {key: _spread(values[key]) for key in ("accuracy", "loss")}
         for key in ("metrics", "own_test"):
             changed[key] = {name: _spread(one) for name, one in values.get(key, {}).items()}
-        changed["clients"] = {
+        changed["per_client"] = {
             name: [_number(value) for value in column]
-            for name, column in values.get("clients", {}).items()
+            for name, column in values.get("per_client", {}).items()
         }
         changed["consensus_distance"] = _number(values["consensus_distance"])
         return cls(**{**values, **changed})
@@ -86,8 +86,8 @@ class Record:
             return cast(float | None, getattr(self, column))
         metric, _, part = column.rpartition(".")
         if metric.endswith(".clients"):
-            values = self.clients.get(metric.removesuffix(".clients"), ())
-            return dict(zip(map(str, self.clients.get("client", ())), values, strict=False)).get(
+            values = self.per_client.get(metric.removesuffix(".clients"), ())
+            return dict(zip(map(str, self.per_client.get("client", ())), values, strict=False)).get(
                 part
             )
         spread = self.spread(metric)
@@ -96,13 +96,13 @@ class Record:
     def columns(self) -> list[str]:
         """The names of all columns that this record has."""
         metrics = [*STANDARD, *self.metrics, *(f"own_test.{name}" for name in self.own_test)]
-        numbers = [int(client) for client in self.clients.get("client", ())]
+        numbers = [int(client) for client in self.per_client.get("client", ())]
         return [
             *(f"{metric}.{part}" for metric in metrics for part in Spread.__annotations__),
             *SCALARS,
             *(
                 f"{metric}.clients.{number}"
-                for metric in self.clients
+                for metric in self.per_client
                 if metric != "client"
                 for number in numbers
             ),
@@ -111,7 +111,7 @@ class Record:
 
 STANDARD = ("accuracy", "loss")
 # Keys that records have only if there is something to keep in them.
-OPTIONAL = ("metrics", "own_test", "clients")
+OPTIONAL = ("metrics", "own_test", "per_client")
 SCALARS = [
     name for name in Record.__annotations__ if name not in (*STANDARD, *OPTIONAL, "predictions")
 ]

@@ -52,7 +52,7 @@ def accuracy_alerts(
         accuracy: Mean over the clients, in percent.
         baseline: The majority baseline, in percent.
         predictions: What the models predict.
-        clients: Metrics of single clients: `Record.clients`.
+        clients: Metrics of single clients: `Record.per_client`.
         class_names: Names of the classes, if they are known.
     """
     alerts = []

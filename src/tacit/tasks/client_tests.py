@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.workers import WorkerPool
 from tacit.tasks.evaluation import Evaluation, ModelScores, TestSet
-from tacit.tasks.metrics.metric import Metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,20 @@ class ClientTests(Evaluation):
     """
 
     sets: tuple[TestSet | None, ...]
+
+    @classmethod
+    def of(cls, common: TestSet, tests: Sequence[tuple[Any, Tensor] | None]) -> ClientTests:
+        """Evaluation on inputs and targets of each client, in all else as on the common data."""
+        sets: list[TestSet | None] = []
+        for test in tests:
+            if test is None:
+                sets.append(None)
+                continue
+            inputs, targets = test
+            arrays = inputs if isinstance(inputs, tuple | list) else (inputs,)
+            x, y, *further = (one.to(common.x.device) for one in (arrays[0], targets, *arrays[1:]))
+            sets.append(replace(common, x=x, y=y, further=tuple(further)))
+        return cls(tuple(sets))
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         scores = [self._own(theta[row : row + 1], client) for row, client in enumerate(clients)]
@@ -37,24 +51,9 @@ class ClientTests(Evaluation):
         moved = (None if one is None else one.to(device, pool) for one in self.sets)
         return replace(self, sets=tuple(moved))
 
-    def with_metrics(self, metrics: Sequence[Metric], key: str = "metrics") -> ClientTests:
-        changed = (None if one is None else one.with_metrics(metrics, key) for one in self.sets)
-        return replace(self, sets=tuple(changed))
-
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return next(one.metric_names for one in self.sets if one is not None)
-
-    def together(self) -> TestSet:
-        """The test sets of all clients as one."""
-        sets = [one for one in self.sets if one is not None]
-        further = zip(*(one.further for one in sets), strict=True)
-        return replace(
-            sets[0],
-            x=torch.cat([one.x for one in sets]),
-            y=torch.cat([one.y for one in sets]),
-            further=tuple(torch.cat(arrays) for arrays in further),
-        )
+        return next((one.metric_names for one in self.sets if one is not None), ())
 
     def _own(self, theta: Tensor, client: int) -> ModelScores | None:
         test = self.sets[client]

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse, first_line, prefix_errors
+from tacit.core.errors import Misuse, first_line
 from tacit.data.augmentation import Augment
-from tacit.tasks.client_tests import ClientTests
 from tacit.tasks.criteria import (
     BinaryLoss,
     Criterion,
@@ -87,23 +86,6 @@ def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
             )
     *inputs, targets = fitted.convert(arrays)
     return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
-
-
-def held_out_by_clients(
-    flat: FlatModule, fitted: Fit, tests: Sequence[Any], held: Parts
-) -> ClientTests:
-    """Evaluation on the held-out data of each client; None for a client that has none."""
-    if len(tests) != held.clients or all(test is None for test in tests):
-        raise Misuse(
-            f"client_tests has {sum(test is not None for test in tests)} test sets and "
-            f"{len(tests)} entries for {held.clients} clients.",
-            "Give one entry per client, (inputs, targets) or None, and at least one test set.",
-        )
-    sets: list[TestSet | None] = []
-    for client, test in enumerate(tests):
-        with prefix_errors(f"client_tests of client {client}"):
-            sets.append(None if test is None else held_out(flat, fitted, test, held))
-    return ClientTests(tuple(sets))
 
 
 def check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:

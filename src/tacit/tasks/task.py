@@ -18,8 +18,8 @@ from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.client_tests import ClientTests
-from tacit.tasks.evaluation import Evaluation, LocalLoss
-from tacit.tasks.fitting import check_augment, fit, held_out, held_out_by_clients
+from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
+from tacit.tasks.fitting import check_augment, fit, held_out
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, read_parts
 from tacit.tasks.metrics.metric import Metrics, find_metrics
@@ -51,7 +51,7 @@ class Task:
         proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
         clip: Bound on the norm of every gradient.
         draws: What is drawn for each sample of a gradient.
-        client_tests: Each client's own test set, beside `evaluation`; None if there are none.
+        client_tests: Inputs and targets of each client, held out; None if all have the same.
     """
 
     loss: Loss
@@ -65,7 +65,7 @@ class Task:
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None
     draws: SampleDraws = NO_DRAWS
-    client_tests: ClientTests | None = None
+    client_tests: list[tuple[Any, Tensor]] | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -80,7 +80,6 @@ class Task:
         loss: Callable[..., Tensor] = functional.cross_entropy,
         batch_size: int | None = None,
         test: Any = None,
-        client_tests: Sequence[Any] | None = None,
         init: Init = "module",
         augment: Augment | None = None,
     ) -> Task:
@@ -96,11 +95,8 @@ class Task:
             loss: `loss(output, targets)`, a mean over the batch. Cross-entropy fits itself to
                 outputs [B, classes], [B, tokens, classes], and one logit for two classes.
             batch_size: Samples per gradient. None: every gradient uses all data of its client.
-            test: Held-out (inputs, targets) on which all models are evaluated. None: those of
-                `client_tests` together or, without them, models are evaluated on their clients'
-                own data.
-            client_tests: One entry per client: held-out (inputs, targets) of the client, on which
-                its own model is evaluated, too; or None for a client that has none.
+            test: Held-out (inputs, targets) on which all models are evaluated. None: models are
+                evaluated on their clients' own data.
             init: Initial models: the module's own weights ("module"), one random draw for all
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
@@ -140,10 +136,6 @@ class Task:
             check_augment(augment, held, layout)
         module_loss = ModuleLoss(flat, fitted.criterion)
         evaluation: Evaluation = LocalLoss(module_loss, held)
-        own_tests = None
-        if client_tests is not None:
-            own_tests = held_out_by_clients(flat, fitted, client_tests, held)
-            evaluation = own_tests.together()
         if test is not None:
             evaluation = held_out(flat, fitted, test, held)
 
@@ -158,8 +150,7 @@ class Task:
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
         keyed_loss = replace(module_loss, keyed=flat.keyed)
         task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        draws = SampleDraws(augment, flat.keyed)
-        return replace(task, draws=draws, client_tests=own_tests)._checked()
+        return replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
 
     @classmethod
     def from_loss(
@@ -250,9 +241,7 @@ class Task:
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
         """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        own_tests = None if self.client_tests is None else self.client_tests.to(device, pool)
-        evaluation = self.evaluation.to(device, pool)
-        return replace(self, loss=loss, evaluation=evaluation, client_tests=own_tests)
+        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool))
 
     def with_metrics(self, metrics: Metrics | None, key: str = "metrics") -> Task:
         """This task with further metrics beside loss and accuracy.
@@ -266,9 +255,14 @@ class Task:
             Misuse: If a name is unknown, or a metric does not fit the task.
         """
         found = find_metrics(metrics, key)
-        own_tests = self.client_tests and self.client_tests.with_metrics(found, key)
-        evaluation = self.evaluation.with_metrics(found, key)
-        return replace(self, evaluation=evaluation, client_tests=own_tests)
+        return replace(self, evaluation=self.evaluation.with_metrics(found, key))
+
+    @property
+    def own_tests(self) -> ClientTests | None:
+        """Evaluation of each client on its own test set, with the metrics of `evaluation`."""
+        if self.client_tests is None or not isinstance(self.evaluation, TestSet):
+            return None
+        return ClientTests.of(self.evaluation, self.client_tests)
 
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with a known minimiser [P] of the sum of all losses."""

@@ -29,6 +29,7 @@ from tacit.report.audit_sections import audit_sections
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
 from tacit.report.spending import epsilon_text
 from tacit.report.style import PALETTE, new_figure, plot_style, svg
+from tacit.tasks.metrics.metric import describe_metric
 
 MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
@@ -114,6 +115,11 @@ def _summary(
         "State": "finished" if summary else "not finished",
         "Loss on own data": format_number(last.get("loss")),
         "Accuracy on own data": format_number(last.get("accuracy"), ".2f", " %"),
+        "Majority baseline": format_number(last.get("baseline"), ".2f", " %"),
+        **{
+            describe_metric(name).label: format_number(value, ".4g", describe_metric(name).unit)
+            for name, value in last.get("metrics", {}).items()
+        },
         "Bytes sent": f"{last.get('bytes_sent', 0):,}",
         "Bytes received": f"{last.get('bytes_received', 0):,}",
         "Neighbours": ", ".join(_neighbours(audited)),
@@ -142,8 +148,11 @@ def _curves(records: Sequence[dict[str, Any]]) -> str:
     if not records:
         return "<p>No round was recorded.</p>\n"
     cards = []
-    for key, label in (("accuracy", "accuracy (%)"), ("loss", "loss")):
-        points = [(one["round"], one[key]) for one in records if one.get(key) is not None]
+    further = dict.fromkeys(name for one in records for name in one.get("metrics", {}))
+    labels = {"accuracy": "accuracy (%)", "loss": "loss"} | {name: name for name in further}
+    for key, label in labels.items():
+        values = [(one["round"], one.get("metrics", {}).get(key, one.get(key))) for one in records]
+        points = [(number, value) for number, value in values if value is not None]
         if points:
             figure = svg(_curve(points, label), label, "Of this node's model, by round.")
             cards.append(card(f"{key.capitalize()} on own data", figure))

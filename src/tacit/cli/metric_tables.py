@@ -1,0 +1,68 @@
+"""Metrics of a run in the terminal: accuracy never without its baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# More clients are in summary.json and in the report.
+MAX_CLIENT_ROWS = 20
+
+
+def print_metrics(summary: dict[str, Any]) -> None:
+    """Print the metrics of a summary, and a table of the clients if they have own test sets."""
+    from tacit.tasks.metrics.metric import describe_metric
+
+    if (accuracy := summary["accuracy"]) is not None:
+        print(
+            "accuracy {mean:.2f} % (clients {min:.2f} to {max:.2f}, "
+            "average model {average_model:.2f})".format(**accuracy)
+        )
+    if (baseline := summary["baseline"]) is not None:
+        print(f"majority baseline {baseline:.2f} %: the most frequent class for every sample")
+    for name, spread in summary.get("metrics", {}).items():
+        unit = describe_metric(name).unit
+        low, high, average = (_number(spread[key]) for key in ("min", "max", "average_model"))
+        mean = _number(spread["mean"], unit)
+        print(f"{name} {mean} (clients {low} to {high}, average model {average})")
+    if "own_test" in summary:
+        print_client_table(summary)
+
+
+def print_alerts(summary: dict[str, Any]) -> None:
+    """Print why the accuracy misleads, if it does."""
+    for alert in summary.get("alerts", ()):
+        console = Console()
+        console.print(f"WARNING: {alert}", style="bold red", highlight=False, markup=False)
+
+
+def print_client_table(summary: dict[str, Any]) -> None:
+    """Print each client's metrics on the common test set and on its own."""
+    from tacit.tasks.metrics.metric import describe_metric
+
+    columns = summary["per_client"]
+    table = Table(title="Each client's model on all test samples, and on its own")
+    table.add_column("client", justify="right")
+    names = [name for name in columns if name != "client" and not name.startswith("own_test.")]
+    shown = [name for name in names if name != "loss"] or names
+    own = ["accuracy", "baseline", *(name for name in shown if name != "accuracy")]
+    keys = [*shown, *(f"own_test.{name}" for name in own if f"own_test.{name}" in columns)]
+    for key in keys:
+        unit = describe_metric(key.removeprefix("own_test.")).unit or _unit(key)
+        name = key.replace("own_test.", "own: ")
+        table.add_column(f"{name}{',' if unit else ''}{unit}", justify="right")
+    for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
+        table.add_row(str(client), *(_number(columns[key][place]) for key in keys))
+    Console().print(table)
+    if (more := len(columns["client"]) - MAX_CLIENT_ROWS) > 0:
+        print(f"{more} more clients are in summary.json.")
+
+
+def _unit(key: str) -> str:
+    return " %" if key.endswith("baseline") else ""
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "–" if value is None else f"{value:.4g}{unit}"
