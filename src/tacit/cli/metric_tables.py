@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from tacit.experiment.compare import Comparison
 
 # More clients are in summary.json and in the report.
 MAX_CLIENT_ROWS = 20
@@ -40,8 +44,6 @@ def print_alerts(summary: dict[str, Any]) -> None:
 
 def print_client_table(summary: dict[str, Any]) -> None:
     """Print each client's metrics on the common test set and on its own."""
-    from tacit.tasks.metrics.metric import describe_metric
-
     columns = summary["per_client"]
     table = Table(title="Each client's model on all test samples, and on its own")
     table.add_column("client", justify="right")
@@ -50,14 +52,57 @@ def print_client_table(summary: dict[str, Any]) -> None:
     own = ["accuracy", "baseline", *(name for name in shown if name != "accuracy")]
     keys = [*shown, *(f"own_test.{name}" for name in own if f"own_test.{name}" in columns)]
     for key in keys:
-        unit = describe_metric(key.removeprefix("own_test.")).unit or _unit(key)
-        name = key.replace("own_test.", "own: ")
-        table.add_column(f"{name}{',' if unit else ''}{unit}", justify="right")
+        header = metric_header(key).replace("own_test.", "own: ")
+        table.add_column(header, justify="right")
     for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
         table.add_row(str(client), *(_number(columns[key][place]) for key in keys))
     Console().print(table)
     if (more := len(columns["client"]) - MAX_CLIENT_ROWS) > 0:
         print(f"{more} more clients are in summary.json.")
+
+
+def further_metrics(comparison: Comparison) -> Table:
+    """The metrics of a comparison beside its first one and the loss, a row for each algorithm."""
+    table = Table(title="Further metrics", title_justify="left")
+    table.add_column("metric")
+    table.add_column("algorithm", overflow="fold")
+    table.add_column("value", justify="right", no_wrap=True)
+    names = dict.fromkeys(name for row in comparison.rows for name in ("accuracy", *row.metrics))
+    for name in names:
+        for row in comparison.rows:
+            value = row.value(name)
+            if name != comparison.metric and value is not None:
+                text = format_pair(value, metric_form(name))
+                if name == "accuracy" and row.baseline is not None:
+                    text += f" (majority {row.baseline:.2f})"
+                table.add_row(metric_header(name), row.label, text)
+    return table
+
+
+def metric_header(name: str) -> str:
+    """The name of a metric with its unit."""
+    from tacit.tasks.metrics.metric import describe_metric
+
+    if name == "msd_db":
+        return "MSD, dB"
+    unit = describe_metric(name.removeprefix("own_test.")).unit or _unit(name)
+    return f"{name}{',' if unit else ''}{unit}"
+
+
+def metric_form(name: str) -> str:
+    """The format of a metric's numbers."""
+    if name == "msd_db":
+        return ".1f"
+    return ".2f" if metric_header(name).endswith("%") else ".4f"
+
+
+def format_pair(pair: tuple[float, float] | None, form: str) -> str:
+    """A mean and its deviation, if that is known."""
+    if pair is None:
+        return ""
+    mean, deviation = pair
+    spread = "" if math.isnan(deviation) else f" ± {deviation:{form.lstrip('+')}}"
+    return f"{mean:{form}}{spread}"
 
 
 def _unit(key: str) -> str:
