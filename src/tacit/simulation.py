@@ -424,6 +424,8 @@ def simulate(
     except Diverged as problem:
         problem.history = history
         raise
+    for alert in history[-1].alerts() if steps else ():
+        warnings.warn(alert, Caution, stacklevel=2)
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
     chosen = simulation.gradients

@@ -45,20 +45,27 @@ def print_alerts(summary: dict[str, Any]) -> None:
 def print_client_table(summary: dict[str, Any]) -> None:
     """Print each client's metrics on the common test set and on its own."""
     columns = summary["per_client"]
-    table = Table(title="Each client's model on all test samples, and on its own")
+    table = Table(title="Each client's model: on all test samples / on its own")
     table.add_column("client", justify="right")
-    names = [name for name in columns if name != "client" and not name.startswith("own_test.")]
-    shown = [name for name in names if name != "loss"] or names
-    own = ["accuracy", "baseline", *(name for name in shown if name != "accuracy")]
-    keys = [*shown, *(f"own_test.{name}" for name in own if f"own_test.{name}" in columns)]
-    for key in keys:
-        header = metric_header(key).replace("own_test.", "own: ")
-        table.add_column(header, justify="right")
+    names = [name.removeprefix("own_test.") for name in columns if name not in ("client", "loss")]
+    names = [name for name in dict.fromkeys(names) if name != "loss"] or ["loss"]
+    names.sort(key=lambda name: ("accuracy", "baseline", name).index(name))
+    for name in names:
+        table.add_column(metric_header(name), justify="right")
     for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
-        table.add_row(str(client), *(_number(columns[key][place]) for key in keys))
+        table.add_row(str(client), *(_both(summary, name, place) for name in names))
     Console().print(table)
     if (more := len(columns["client"]) - MAX_CLIENT_ROWS) > 0:
         print(f"{more} more clients are in summary.json.")
+
+
+def _both(summary: dict[str, Any], name: str, place: int) -> str:
+    """A metric of one client on the common test set and on its own."""
+    columns = summary["per_client"]
+    common = columns[name][place] if name in columns else summary.get(name)
+    own = columns[f"own_test.{name}"][place]
+    form = ".1f" if metric_header(name).endswith("%") else ".3g"
+    return " / ".join("–" if value is None else f"{value:{form}}" for value in (common, own))
 
 
 def further_metrics(comparison: Comparison) -> Table:

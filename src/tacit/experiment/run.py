@@ -25,7 +25,6 @@ from tacit.experiment.signals import stop_requests
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OPTIONAL, History, Record
-from tacit.record.predictions import accuracy_alerts
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.simulation import Simulation
 
@@ -263,9 +262,7 @@ class _ActiveRun:
         predictions, found = record.predictions, {}
         if predictions is not None and (confusion := predictions.as_dict(names)) is not None:
             found["confusion"] = confusion
-        accuracy = None if record.accuracy is None else record.accuracy.mean
-        seen = (accuracy, record.baseline, predictions, record.per_client)
-        if alerts := accuracy_alerts(*seen, names):
+        if alerts := record.alerts(names):
             found["alerts"] = alerts
         return found
 

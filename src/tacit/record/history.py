@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from tacit.core.errors import unknown_name
-from tacit.record.predictions import Predictions
+from tacit.record.predictions import Predictions, accuracy_alerts
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ class Record:
         }
         changed["consensus_distance"] = _number(values["consensus_distance"])
         return cls(**{**values, **changed})
+
+    def alerts(self, class_names: Sequence[str] = ()) -> list[str]:
+        """Sentences that say why the accuracy misleads; none if it does not.
+
+        Records that were read from a file do not know what models predicted.
+        """
+        accuracy = None if self.accuracy is None else self.accuracy.mean
+        seen = (accuracy, self.baseline, self.predictions, self.per_client)
+        return accuracy_alerts(*seen, class_names)
 
     def spread(self, metric: str) -> Spread | None:
         """A metric over the clients, such as "loss", "auc" or "own_test.auc"; None if unknown."""
