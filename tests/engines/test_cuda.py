@@ -50,11 +50,14 @@ def test_results_are_those_of_the_cpu(name):
 @pytest.mark.filterwarnings("error")
 def test_metrics_are_those_of_the_cpu():
     """And nothing in them warns that it may give other bits the next time."""
-    records = []
+    records, draw = [], torch.Generator().manual_seed(1)
+    x = torch.randn(80, 3, generator=draw, dtype=torch.float64)
+    y = torch.randint(4, (80,), generator=draw)
+    module = torch.nn.Linear(3, 4).double()
+    task = tacit.Task.from_module(module, [(x, y)] * N, batch_size=4, test=(x, y), init="same")
+    task = replace(task, client_tests=[(x[i::N], y[i::N]) for i in range(N)])
     for device in ("cpu", "cuda", "cuda"):
-        algorithm, task = case("dsgt")
-        x, y = task.evaluation.x[:100], task.evaluation.y[:100]
-        task = replace(task, client_tests=[(x[i::N], y[i::N]) for i in range(N)])
+        algorithm = tacit.DSGT(lr=0.1)
         metrics = [name for name, metric in METRICS.items() if "classes" in metric.kinds]
         setting = Setting(algorithm, task, GRAPH, seed=3, device=device, metrics=metrics)
         simulation = Simulation(replace(setting, gradients="batched"))
@@ -65,7 +68,7 @@ def test_metrics_are_those_of_the_cpu():
     here, there, again = records
     assert set(here.metrics) > {"auc", "f1", "brier", "log-loss"}
     for name, values in here.per_client.items():
-        assert there.per_client[name] == pytest.approx(values, rel=1e-4)
+        assert there.per_client[name] == pytest.approx(values, rel=1e-4, nan_ok=True)
     assert (there.metrics, there.own_test) == (again.metrics, again.own_test)
     assert there.baseline == here.baseline
 
