@@ -25,25 +25,29 @@ RIGHT, WRONG = PALETTE[0], PALETTE[1]
 
 def accuracy_warnings(groups: Sequence[RunGroup]) -> str:
     """Boxes that say why an accuracy misleads; "" if none does."""
-    boxes = ""
-    for group in groups:
-        for run in group.runs:
-            if not run.summary.alerts:
-                continue
-            name = "" if len(groups) == len(group.runs) == 1 else f"{group.name_of(run)}: "
-            items = "".join(f"<p>{escape(alert)}</p>" for alert in run.summary.alerts)
-            boxes += (
-                f'<div class="box warning" role="alert"><p><strong>{escape(name)}The accuracy '
-                f"misleads.</strong></p>{items}</div>\n"
-            )
-    return boxes
+    return "".join(
+        warning_box(run.summary.alerts, _owner(group, run, groups))
+        for group in groups
+        for run in group.runs
+    )
+
+
+def warning_box(alerts: Sequence[str], owner: str = "") -> str:
+    """A box with sentences that say why an accuracy misleads; "" if there are none."""
+    if not alerts:
+        return ""
+    items = "".join(f"<p>{escape(alert)}</p>" for alert in alerts)
+    return (
+        f'<div class="box warning" role="alert"><p><strong>{escape(owner)}The accuracy misleads.'
+        f"</strong></p>{items}</div>\n"
+    )
 
 
 def predictions_section(groups: Sequence[RunGroup]) -> str:
     """Confusion matrices and tables of clients of the groups' first runs; "" without any."""
     shown = [(group, group.runs[0]) for group in groups]
     cards = [
-        _confusion_card(run.summary.confusion, _owner(group, run, groups))
+        confusion_card(run.summary.confusion, _owner(group, run, groups))
         for group, run in shown
         if run.summary.confusion is not None
     ]
@@ -61,7 +65,8 @@ def _owner(group: RunGroup, run: FinishedRun, groups: Sequence[RunGroup]) -> str
     return "" if len(groups) == len(group.runs) == 1 else f"{group.name_of(run)}: "
 
 
-def _confusion_card(confusion: StoredConfusion, owner: str) -> str:
+def confusion_card(confusion: StoredConfusion, owner: str = "") -> str:
+    """A confusion matrix, drawn and as numbers."""
     models = "one model" if confusion.models == 1 else f"the models of {confusion.models} clients"
     caption = (
         f"{owner}Predictions of {models} on the test set. Each row is a class and adds up to 100 %."

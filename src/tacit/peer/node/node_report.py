@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pydantic import ValidationError
 
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
@@ -26,7 +27,9 @@ from tacit.peer.node.results import read_history
 from tacit.peer.node.sent_audit import SentAudit, audit_sent
 from tacit.report import plots
 from tacit.report.audit_sections import audit_sections
+from tacit.report.finished_run import StoredConfusion
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
+from tacit.report.predictions_section import confusion_card, warning_box
 from tacit.report.spending import epsilon_text
 from tacit.report.style import PALETTE, new_figure, plot_style, svg
 from tacit.tasks.metrics.metric import describe_metric
@@ -70,6 +73,7 @@ def write_node_report(
     sections = {
         "Summary": _summary(audited, records, summary),
         "Training": _curves(records),
+        **({"Predictions": drawn} if (drawn := _predictions(summary)) else {}),
         "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
         **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
         **({"What was really sent": _sent(sent)} if sent is not None else {}),
@@ -84,7 +88,8 @@ def write_node_report(
         "is this node. Nothing on this page comes from its data but loss and accuracy."
     )
     try:
-        write_text(out, render_page(f"Node {audited.member}", lead, "", sections))
+        alerts = warning_box(summary.get("alerts", ()))
+        write_text(out, render_page(f"Node {audited.member}", lead, alerts, sections))
     except OSError as problem:
         raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
     return out
@@ -104,6 +109,17 @@ def _sent(sent: SentAudit) -> str:
     header = ["neighbours", "what they compute from the messages", "compared with the truth"]
     lead = f"<p>{escape(sent.coverage[0].upper() + sent.coverage[1:])}.</p>\n"
     return lead + (table(header, rows) if rows else "") + notes
+
+
+def _predictions(summary: dict[str, Any]) -> str:
+    """The confusion matrix of the node's model, if its summary has one."""
+    if "confusion" not in summary:
+        return ""
+    try:
+        confusion = StoredConfusion.model_validate(summary["confusion"])
+    except ValidationError:
+        return "<p>The confusion matrix in summary.json is damaged.</p>\n"
+    return grid([confusion_card(confusion)])
 
 
 def _summary(
