@@ -34,6 +34,7 @@ from tacit.privacy.guarantee import Budget, Privacy
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.metrics.metric import Metrics
 from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Setting:
             real nodes derive them, of keys made from the seed; or given keys.
         precision: How gradients are computed: in `"float32"`, in `"tf32"` on a GPU, or in `"bf16"`
             by autocast. Models, messages and updates stay as they are.
+        metrics: What is recorded beside loss and accuracy: names, or functions by name.
     """
 
     algorithm: Algorithm
@@ -67,6 +69,7 @@ class Setting:
     gradients: str = "auto"
     prg: Generator | KeyRing = "philox"
     precision: Precision = "float32"
+    metrics: Metrics | None = None
 
     @property
     def start_alike(self) -> bool:
@@ -172,7 +175,10 @@ class Simulation(Execution):
             pool = WorkerPool.for_device(device)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights)
         loader = task.loader(torch.as_tensor(ids), seed, device)
+        if setting.metrics is not None:
+            task = task.with_metrics(setting.metrics)
         self.task = task.to(device, pool)
+        self._own_tests = self.task.own_tests
         work = (self.task, ids.tolist(), loader)
         options = (setting.gradients, pool, setting.precision)
         choose = partial(choose_backend, *work, seed, device, *options)
@@ -294,6 +300,7 @@ class Simulation(Execution):
                 self._current.theta,
                 self.task.evaluation.at_batch(number),
                 self.hosted,
+                own_tests=self._own_tests,
                 optimum=self.task.optimum_at(number),
                 round=self.t // self.round_length,
                 step=self.t,
@@ -345,6 +352,7 @@ def simulate(
     prg: Generator | KeyRing = "philox",
     precision: Precision = "float32",
     privacy: Privacy | None = None,
+    metrics: Metrics | None = None,
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
@@ -364,6 +372,9 @@ def simulate(
         precision: How gradients are computed: `"float32"`, `"tf32"` or `"bf16"`.
         privacy: The guarantee that the run must keep, with an algorithm such as
             `tacit.PrivateSGD`; it stops when the budget is spent.
+        metrics: What to record beside loss and accuracy: a list of names such as "auc", or a
+            dictionary of functions `f(outputs, targets)` of all outputs [n, ...] of a model and
+            the targets [n, ...] of the test set. docs/guides/metrics.md has the names.
         record_every: Iterations between two records of the history; default: a tenth of the run.
             There is always one at the start and one at the end.
         allow_divergence: Continue when a state is no longer finite.
@@ -395,7 +406,7 @@ def simulate(
     recorded = None
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
-    setting = Setting(algorithm, task, graph, seed, device, gradients, prg, precision)
+    setting = Setting(algorithm, task, graph, seed, device, gradients, prg, precision, metrics)
     setting.check()
     setting = replace(setting, algorithm=prepare(algorithm, privacy, task, graph, steps))
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
@@ -414,6 +425,8 @@ def simulate(
     except Diverged as problem:
         problem.history = history
         raise
+    for alert in history[-1].alerts() if steps else ():
+        warnings.warn(alert, Caution, stacklevel=2)
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
     chosen = simulation.gradients

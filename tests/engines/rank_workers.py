@@ -123,6 +123,36 @@ def random_models(algorithm, batch_size, group=None):
     return gather_state(run)
 
 
+def measured(group=None):
+    """What is observed of a classification with metrics and own test sets; one client has none."""
+    draw = torch.Generator().manual_seed(5)
+
+    def part(count):
+        x = torch.randn(count, WIDTH, generator=draw, dtype=torch.float64)
+        return x, torch.randint(3, (count,), generator=draw)
+
+    parts, test = [part(6) for _ in range(CLIENTS)], part(40)
+    tests = [None if client == 4 else part(9) for client in range(CLIENTS)]
+    module = torch.nn.Linear(WIDTH, 3).double()
+    task = tacit.Task.from_module(module, parts, test=test, init="independent")
+    graph = GRAPHS["ring"]
+    names = {name: name for name in ("auc", "f1", "brier", "balanced-accuracy", "log-loss")}
+    metrics = names | {"largest": lambda outputs, targets: outputs.max()}
+    setting = Setting(
+        made("dsgt"),
+        replace(task, client_tests=tests),
+        graph,
+        seed=SEED,
+        gradients="looped",
+        metrics=metrics,
+    )
+    run = Simulation(setting, hosted=Hosted.of(group or ProcessGroup(), graph))
+    run.start()
+    for _ in range(STEPS):
+        run.step()
+    return observed(run)
+
+
 # --- jobs of the workers; the group is their first argument ---
 
 
@@ -142,6 +172,10 @@ def follow_module(group, label, name, strategy):
         run.step()
         states.append(gather_state(run))
     return states
+
+
+def follow_metrics(group):
+    return measured(group)
 
 
 def follow_random_models(group, algorithm, batch_size):

@@ -1,5 +1,7 @@
 """Every algorithm on a GPU: results of the CPU, the same bits every time, captured iterations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from tacit.engines.capture.graphs import captured
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
 from tacit.tasks.batches import MiniBatchSource
+from tacit.tasks.metrics.metric import METRICS
 from tacit.tasks.parts import Parts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -42,6 +45,32 @@ def test_results_are_those_of_the_cpu(name):
         torch.testing.assert_close(getattr(there.state, field).cpu(), rows, rtol=1e-6, atol=1e-8)
     assert there.net.bytes_sent == here.net.bytes_sent
     assert there.observe().loss.mean == pytest.approx(here.observe().loss.mean, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_metrics_are_those_of_the_cpu():
+    """And nothing in them warns that it may give other bits the next time."""
+    records, draw = [], torch.Generator().manual_seed(1)
+    x = torch.randn(80, 3, generator=draw, dtype=torch.float64)
+    y = torch.randint(4, (80,), generator=draw)
+    module = torch.nn.Linear(3, 4).double()
+    task = tacit.Task.from_module(module, [(x, y)] * N, batch_size=4, test=(x, y), init="same")
+    task = replace(task, client_tests=[(x[i::N], y[i::N]) for i in range(N)])
+    for device in ("cpu", "cuda", "cuda"):
+        algorithm = tacit.DSGT(lr=0.1)
+        metrics = [name for name, metric in METRICS.items() if "classes" in metric.kinds]
+        setting = Setting(algorithm, task, GRAPH, seed=3, device=device, metrics=metrics)
+        simulation = Simulation(replace(setting, gradients="batched"))
+        simulation.start()
+        for _ in range(6):
+            simulation.step()
+        records.append(simulation.observe())
+    here, there, again = records
+    assert set(here.metrics) > {"auc", "f1", "brier", "log-loss"}
+    for name, values in here.per_client.items():
+        assert there.per_client[name] == pytest.approx(values, rel=1e-4, nan_ok=True)
+    assert (there.metrics, there.own_test) == (again.metrics, again.own_test)
+    assert there.baseline == here.baseline
 
 
 @pytest.mark.parametrize("name", ["lppa", "lppa fresh", "defl-vp", "edsg-rms"])

@@ -19,6 +19,7 @@ from rank_workers import (
     diverging,
     experiment,
     made,
+    measured,
     random_models,
     simulation,
     trajectory,
@@ -102,6 +103,26 @@ def test_robust_mixing_too(group, label, graph):
     assert_same_trajectory(found[0], trajectory(label, graph, torch.float64), 1e-12)
     plain = trajectory(label.split(",")[0], graph, torch.float64)
     assert not np.allclose(plain[0][-1]["theta"], found[0][0][-1]["theta"], atol=1e-3)
+
+
+def test_metrics_and_own_test_sets_too(group):
+    found, expected = group.do("follow_metrics"), measured()
+    assert set(expected.metrics) == {
+        *("auc", "f1", "brier", "balanced-accuracy", "log-loss", "largest")
+    }
+    assert len(expected.per_client["own_test.auc"]) == 11
+    for record in found:
+        compare(plain(record), plain(expected), 1e-12)
+        assert record.predictions == expected.predictions
+
+
+def plain(record):
+    """A record in which lists are dictionaries, for `compare`; NaN is None."""
+    values = record.as_dict()
+    values["per_client"] = {
+        name: dict(enumerate(column)) for name, column in values["per_client"].items()
+    }
+    return values
 
 
 def fits(label):

@@ -91,6 +91,13 @@ def simulated(home):
     return _advanced(simulation, steps)
 
 
+def observed(home):
+    """The last record of a simulation with the keys of a federation."""
+    simulation, steps = _started(home, home.manifest())
+    _advanced(simulation, steps)
+    return simulation.observe()
+
+
 def simulated_through_change(home, before, step):
     """The final models of a simulation in which the roster changes after `step` iterations.
 

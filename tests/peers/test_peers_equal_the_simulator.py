@@ -1,11 +1,14 @@
 """Five processes with mutual TLS give the numbers of the simulator, for every kind of algorithm."""
 
+import json
+
 import pytest
 import torch
 from federations import (
     PRIVATE,
     federation,
     models,
+    observed,
     plan,
     relative_distance,
     run_in_turn,
@@ -50,6 +53,7 @@ MODELS = {
 }
 # With dropout, on images that are cropped and flipped at random.
 AUGMENTED = {"dsgt, augmented": {"name": "dsgt", "lr": 0.05}, "private-sgd, augmented": PRIVATE}
+METRICS = ["auc", "f1", "brier"]
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
 
@@ -59,7 +63,7 @@ def federations(tmp_path_factory):
     base = tmp_path_factory.mktemp("federations")
     homes = {}
     for number, (label, algorithm) in enumerate(ALGORITHMS.items()):
-        config = plan(algorithm)
+        config = plan(algorithm, metrics=METRICS)
         if algorithm["name"] in LAZY:
             lazy = config.graph.model_copy(update={"lazy": True})
             config = config.model_copy(update={"graph": lazy})
@@ -91,6 +95,21 @@ def test_the_models_are_those_of_the_simulator(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert relative_distance(found, expected) < 1e-6
     assert (expected[0] != expected[1]).any()
+
+
+def test_the_metrics_are_those_of_the_simulator(federations):
+    home = federations["dsgt"]
+    expected = observed(home)
+    for client, member in enumerate(home.members):
+        run = home.node(member.name).run
+        summary = json.loads((run / "summary.json").read_text())
+        last = json.loads((run / "history.jsonl").read_text().splitlines()[-1])
+        assert last["metrics"] == summary["metrics"]
+        assert last["baseline"] == summary["baseline"] == expected.baseline
+        for name in METRICS:
+            one = expected.per_client[name][client]
+            assert last["metrics"][name] == pytest.approx(one, rel=1e-5)
+        assert sum(map(sum, summary["confusion"]["counts"])) == 50
 
 
 @pytest.mark.parametrize("label", [*SUMS, "private-sgd, augmented"])

@@ -42,7 +42,11 @@ def demo(
         values = {"algorithms": rows, "audit": result.audit, "report": str(result.report)}
         print(json.dumps(values))
         return
-    table = Table(caption=f"error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message;\n{CAVEAT}")
+    baseline = result.rows[0].result.baseline or 0
+    table = Table(
+        caption=f"majority baseline of the accuracy: {baseline:.1f} %;\n"
+        f"error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message;\n{CAVEAT}"
+    )
     for name in HEADER:
         table.add_column(name, justify="right" if name in HEADER[2:] else "left")
     for row in result.rows:

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 
 from tacit.cli.federation_tables import status_table
+from tacit.cli.metric_tables import print_alerts
 from tacit.core.errors import Interrupted, TacitError
 from tacit.core.storage import read_json
 from tacit.peer.federation.certificates import OPERATOR
@@ -109,16 +110,20 @@ def run_all_nodes(
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
     finally:
         client.close()
-    columns = ("node", "iterations", "loss", "accuracy")
-    table = Table(*(Column(name, overflow="fold") for name in columns))
+    columns = ("node", "iterations", "loss", "accuracy", "majority baseline")
+    table, alerts = Table(*(Column(name, overflow="fold") for name in columns)), list[str]()
     for member in folder.members:
         summary = read_json(folder.node(member.name).run / "summary.json")
         loss, accuracy = summary["loss"], summary["accuracy"]
+        baseline = summary.get("baseline")
+        alerts += [f"{member.name}: {alert}" for alert in summary.get("alerts", ())]
         table.add_row(
             member.name,
             str(summary["steps"]),
             "" if loss is None else f"{loss:.4f}",
             "" if accuracy is None else f"{accuracy:.2f} %",
+            "" if baseline is None else f"{baseline:.2f} %",
         )
     Console().print(table)
+    print_alerts({"alerts": alerts})
     print(f"Models: {folder.path}/nodes/*/run/model.safetensors")

@@ -87,6 +87,8 @@ class ProgressBars(progress.Progress):
                 text = f"MSD {decibels(record.msd):.1f} dB"
             if record.accuracy is not None:
                 text = f"accuracy {record.accuracy.mean:.2f} %"
+            if record.baseline is not None:
+                text += f" (majority {record.baseline:.2f} %)"
             self.update(task, metric=text)
             due = time.monotonic() - last_line > SECONDS_BETWEEN_LINES
             if due and not self.console.is_terminal:

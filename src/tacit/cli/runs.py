@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.arguments import AllowCode, ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.metric_tables import (
+    format_pair,
+    further_metrics,
+    metric_form,
+    metric_header,
+    print_alerts,
+    print_metrics,
+)
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -50,11 +57,7 @@ def run(
         print(json.dumps(summary))
         return
     loss = summary["loss"]["mean"]
-    if (accuracy := summary["accuracy"]) is not None:
-        print(
-            "accuracy {mean:.2f} % (clients {min:.2f} to {max:.2f}, "
-            "average model {average_model:.2f})".format(**accuracy)
-        )
+    print_metrics(summary)
     if summary["msd"] is not None:
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
     mean = "not finite" if loss is None else f"{loss:.4f}"
@@ -63,6 +66,7 @@ def run(
         print(f"privacy: {sentence}")
     if "diverged" in summary:
         print(f"diverged: {summary['diverged']}")
+    print_alerts(summary)
     print(f"Report: {report}")
 
 
@@ -84,6 +88,10 @@ def compare(
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
     ] = 3,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Metric of the differences, e.g. auc or own_test.f1; default: accuracy."),
+    ] = None,
     out: Out = Path("runs/compare"),
     data: Data = None,
     overrides: Overrides = None,
@@ -105,6 +113,7 @@ def compare(
             seeds,
             out,
             data_folder=data,
+            metric=metric,
             resume=resume,
             listener_for=bars.listener_for,
         )
@@ -117,46 +126,46 @@ def compare(
         print(json.dumps(comparison.as_dict()))
         return
     Console().print(comparison_table(comparison))
+    if (further := further_metrics(comparison)).rows:
+        Console().print(further)
+    print_alerts({"alerts": comparison.alerts})
     print(f"Report: {report}")
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Mean ± deviation over the seeds; differences are paired by seed.
 
-    The first metric is the accuracy or, if there is none, the mean-square deviation. If some
-    algorithms kept a guarantee, a column has the ε of each.
+    The first metric is the comparison's; below accuracies is a row of the majority baseline. If
+    some algorithms kept a guarantee, a column has the ε of each.
     """
     from tacit.report.page import format_bytes
     from tacit.report.spending import guarantee_text
 
-    rows, count = comparison.rows, len(comparison.seeds)
-    has_accuracy = any(row.accuracy is not None for row in rows)
-    use_msd = not has_accuracy and any(row.msd_db is not None for row in rows)
+    rows, count, metric = comparison.rows, len(comparison.seeds), comparison.metric
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
     table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
     table.add_column("algorithm", overflow="fold")
     if comparison.has_guarantees:
         table.add_column("ε", justify="right")
-    for name in ("MSD, dB" if use_msd else "accuracy, %", "difference", "loss", "sent"):
+    loss = ["loss"] * (metric != "loss")
+    for name in (metric_header(metric), "difference", *loss, "sent"):
         table.add_column(name, justify="right", no_wrap=True)
+    form = metric_form(metric)
     for row in rows:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
             *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
-            _format_pair(row.msd_db, ".1f") if use_msd else _format_pair(row.accuracy, ".2f"),
-            _format_pair(row.difference, "+.2f"),
-            _format_pair(row.loss, ".4f"),
+            format_pair(row.value(metric), form),
+            format_pair(row.difference, f"+{form}"),
+            *([format_pair(row.loss, ".4f")] * len(loss)),
             format_bytes(row.bytes_sent),
         )
+    known = [row.baseline for row in rows if row.baseline is not None]
+    if known and metric == "accuracy":
+        unpromised = [""] if comparison.has_guarantees else []
+        table.add_section()
+        table.add_row("majority baseline", *unpromised, f"{sum(known) / len(known):.2f}")
     return table
-
-
-def _format_pair(pair: tuple[float, float] | None, form: str) -> str:
-    if pair is None:
-        return ""
-    mean, deviation = pair
-    spread = "" if math.isnan(deviation) else f" ± {deviation:{form.lstrip('+')}}"
-    return f"{mean:{form}}{spread}"
 
 
 def report(

@@ -12,8 +12,10 @@ from tacit.config.options import make_algorithm
 from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import Config
 from tacit.config.tasks import (
+    add_metrics,
     clip_gradients,
     load_data,
+    make_metrics,
     make_partition,
     make_task,
     make_training_task,
@@ -104,6 +106,7 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
     section = config.algorithm
     draft = make_algorithm(section.name, section.options, round_length=1, steps=1)
     draft = with_robust_mixing(config, draft)
+    make_metrics(config)
     with prefix_errors("[graph]"):
         draft.check_graph(graph)
     parts: Partition | None = None
@@ -117,7 +120,7 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
         task = make_training_task(
             config, train.x.shape[1:], dataset.classes, samples, (test.x, test.y)
         )
-    task = clip_gradients(config, task)
+    task = add_metrics(config, clip_gradients(config, task))
     algorithm, round_length = make_algorithm_for(config, task, graph)
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
 

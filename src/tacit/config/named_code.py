@@ -40,6 +40,9 @@ def named_code(config: Config) -> list[NamedCode]:
     for text in _strings(config.algorithm.options):
         if (code := _find("algorithm: codec", text, CODECS)).package is not None:
             found.append(code)
+    for name in config.run.metrics or ():
+        if ":" in name:
+            found.append(NamedCode("run.metrics", name, name))
     if config.task is not None:
         return [*found, NamedCode("task.name", config.task.name)]
     return [

@@ -194,6 +194,8 @@ class RunSection(Section):
     """Generator of the noise: "philox" is fast, "chacha20" uses pairwise keys as nodes do."""
     evaluate_every: PositiveInt = 1
     """Rounds between two history records."""
+    metrics: list[str] | None = None
+    """Metrics beside loss and accuracy, such as ["auc", "f1"], or "package.module:function"."""
     checkpoint_every: PositiveInt = 10
     """Rounds between two checkpoints."""
     keep_checkpoints: PositiveInt = 2

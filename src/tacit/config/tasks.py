@@ -20,6 +20,7 @@ from tacit.core.randomness import derive_key
 from tacit.data.partitions import Partition, partition
 from tacit.tasks import Task, adaptive_filtering, localization
 from tacit.tasks.criteria import logits_of
+from tacit.tasks.metrics.metric import Function, Metrics, find_metrics
 from tacit.tasks.parts import Parts
 
 PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
@@ -65,6 +66,25 @@ def clip_gradients(config: Config, task: Task) -> Task:
     """The task with the gradient clipping of run.clip, if that is set."""
     clip = config.run.clip
     return task if clip is None else task.clipped(clip.bound, clip.norm)
+
+
+def add_metrics(config: Config, task: Task) -> Task:
+    """The task with the metrics of run.metrics, if that is set."""
+    metrics = make_metrics(config)
+    return task if metrics is None else task.with_metrics(metrics, "run.metrics")
+
+
+def make_metrics(config: Config) -> Metrics | None:
+    """The metrics of run.metrics: built-in ones, and functions by the last part of their path."""
+    names = config.run.metrics
+    if names is None:
+        return None
+    metrics: dict[str, Function | str] = {
+        name.rpartition(":")[2]: import_object(name, "run.metrics") if ":" in name else name
+        for name in names
+    }
+    find_metrics(metrics, "run.metrics")
+    return metrics
 
 
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from tacit.core.rows import is_shared, shared
 from tacit.engines.group import Hosted
-from tacit.record.history import Record, Spread
-from tacit.tasks.evaluation import Evaluation, ModelScores
+from tacit.engines.model_scores import CommonScores, OwnScores
+from tacit.record.history import Record
+from tacit.tasks.client_tests import ClientTests
+from tacit.tasks.evaluation import Evaluation
 
 MAX_EVALUATED_CLIENTS = 32
 
@@ -20,6 +22,7 @@ def observe(
     evaluation: Evaluation,
     hosted: Hosted,
     *,
+    own_tests: ClientTests | None = None,
     optimum: Tensor | None = None,
     round: int,
     step: int,
@@ -35,6 +38,7 @@ def observe(
         theta: The models of the hosted clients, [n, P].
         evaluation: Computes loss and accuracy of a model.
         hosted: Which clients this process hosts.
+        own_tests: The clients' own test sets, if there are any.
         optimum: The optimum [P], if it is known; the record then has the mean-square deviation.
         round: Number of the round, as recorded.
         step: Number of iterations so far, as recorded.
@@ -42,17 +46,29 @@ def observe(
         wall_seconds: Seconds since the start, as recorded.
     """
     average = mean_row(theta, hosted)
-    scores = _scores(theta, average, evaluation, hosted.ids.tolist(), hosted.clients)
-    loss, accuracy, classified = hosted.group.total(scores)
+    evaluated = evaluated_clients(hosted.clients)
+    common = CommonScores.measure(theta, average, evaluation, hosted, evaluated)
+    own = None
+    if own_tests is not None:
+        own = OwnScores.measure(theta, average, own_tests, hosted, evaluated)
+    per_client: dict[str, Sequence[float]] = {}
+    if common.metrics or own is not None:
+        per_client = {"client": evaluated, **common.clients}
+        per_client |= {} if own is None else own.clients
     return Record(
         round,
         step,
-        _spread(accuracy) if bool(classified.all()) else None,
-        _spread(loss),
+        common.spread("accuracy") if common.has_accuracy else None,
+        common.spread("loss"),
         consensus_distance(theta, average, hosted),
         bytes_sent,
         wall_seconds,
         None if optimum is None else mean_square_deviation(theta, optimum, hosted),
+        common.baseline,
+        {name: common.spread(name) for name in common.metrics},
+        {} if own is None else own.spreads,
+        per_client,
+        common.predictions,
     )
 
 
@@ -84,37 +100,3 @@ def mean_square_deviation(theta: Tensor, point: Tensor, hosted: Hosted) -> float
         here += float((rows - point).square().sum(dtype=torch.float64))
     total = float(hosted.group.total(torch.tensor(here, dtype=torch.float64)))
     return total / hosted.clients if math.isfinite(total) else math.nan
-
-
-def _scores(
-    theta: Tensor, average: Tensor, evaluation: Evaluation, ids: list[int], count: int
-) -> Tensor:
-    """Loss, accuracy and whether there is an accuracy, [3, evaluated + 1].
-
-    The last column belongs to the average model. Columns of clients hosted elsewhere are zero.
-    """
-    evaluated = evaluated_clients(count)
-    table = torch.zeros(3, len(evaluated) + 1, dtype=torch.float64)
-
-    def enter(columns: list[int], scores: ModelScores) -> None:
-        table[0, columns] = scores.loss.double().cpu()
-        if scores.accuracy is not None:
-            table[1, columns], table[2, columns] = scores.accuracy.double().cpu(), 1.0
-
-    row_of = {client: row for row, client in enumerate(ids)}
-    columns = [column for column, client in enumerate(evaluated) if client in row_of]
-    if columns:
-        clients = [evaluated[column] for column in columns]
-        rows = theta[[row_of[client] for client in clients]]
-        if is_shared(theta):
-            rows = shared(theta[:1], len(clients))
-        enter(columns, evaluation.models(rows, clients))
-    if 0 in row_of:
-        enter([len(evaluated)], evaluation.average(average))
-    return table
-
-
-def _spread(scores: Tensor) -> Spread:
-    """The spread of scores [k + 1], the last of which belongs to the average model."""
-    each = scores[:-1]
-    return Spread(float(each.mean()), float(each.min()), float(each.max()), float(scores[-1]))

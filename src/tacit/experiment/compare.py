@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from tacit.algorithms.algorithm import options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
@@ -16,12 +16,13 @@ from tacit.config.build import build
 from tacit.config.loading import make_config, parse_override, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
 from tacit.config.sections import Config
-from tacit.core.errors import Diverged, Interrupted, Misuse
+from tacit.core.errors import Diverged, Interrupted, Misuse, unknown_name
 from tacit.core.storage import read_json, write_json
 from tacit.data import Dataset
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.history import decibels
+from tacit.tasks.metrics.metric import find_metrics
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,13 @@ class ComparisonRow:
 
     Attributes:
         accuracy: In percent, if the task has accuracies.
-        difference: To the first row, paired by seed: of the accuracies or, without them, of the
-            mean-square deviations in decibels.
+        difference: To the first row, paired by seed: of the comparison's metric.
         diverged: Number of runs that diverged.
         msd_db: Mean-square deviation in decibels, if the optimum is known.
         epsilon: The largest ε that a run has spent; None without a guarantee.
+        baseline: Majority baseline in percent, the mean over seeds, if the task has accuracies.
+        metrics: Further ones by name; those on clients' own test sets start with "own_test.".
+        misleading: Number of runs whose accuracy misleads: see `alerts` of their summaries.
     """
 
     label: str
@@ -45,15 +48,23 @@ class ComparisonRow:
     diverged: int
     msd_db: tuple[float, float] | None = None
     epsilon: float | None = None
+    baseline: float | None = None
+    metrics: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    misleading: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None for numbers that are not finite."""
         plain = dataclasses.asdict(self)
         for key in ("accuracy", "difference", "loss", "msd_db"):
-            if (pair := plain[key]) is not None:
-                mean, deviation = (value if math.isfinite(value) else None for value in pair)
-                plain[key] = {"mean": mean, "deviation": deviation}
+            plain[key] = _plain_pair(plain[key])
+        plain["metrics"] = {name: _plain_pair(pair) for name, pair in self.metrics.items()}
         return plain
+
+    def value(self, metric: str) -> tuple[float, float] | None:
+        """Mean and deviation of a metric by name; None if this variant has none."""
+        if metric in ("accuracy", "loss", "msd_db"):
+            return cast(tuple[float, float] | None, getattr(self, metric))
+        return self.metrics.get(metric)
 
 
 @dataclass(frozen=True)
@@ -63,13 +74,26 @@ class Comparison:
     rows: list[ComparisonRow]
     folders: list[Path]
     seeds: list[int]
+    metric: str = "accuracy"
+    """What differences are of: "accuracy", "loss", "msd_db" or a further metric."""
 
     @property
     def has_guarantees(self) -> bool:
         return any(row.epsilon is not None for row in self.rows)
 
+    @property
+    def alerts(self) -> list[str]:
+        """A sentence for each variant whose accuracies mislead."""
+        return [
+            f"{row.label}, {row.misleading} of {len(self.seeds)} runs: the accuracy does not beat "
+            "the majority baseline, or models predict almost only one class. See the report."
+            for row in self.rows
+            if row.misleading
+        ]
+
     def as_dict(self) -> dict[str, Any]:
-        return {"seeds": self.seeds, "rows": [row.as_dict() for row in self.rows]}
+        rows = [row.as_dict() for row in self.rows]
+        return {"seeds": self.seeds, "metric": self.metric, "rows": rows}
 
 
 def compare(
@@ -79,6 +103,7 @@ def compare(
     out: Path,
     *,
     data_folder: Path | None = None,
+    metric: str | None = None,
     resume: bool = False,
     listener_for: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
 ) -> Comparison:
@@ -93,6 +118,8 @@ def compare(
         seeds: Number of seeds, counted up from the configuration's.
         out: Folder for the runs, new or empty.
         data_folder: Folder of the datasets.
+        metric: What differences are of; one that run.metrics does not name is added to the runs.
+            Default: the accuracy or, without one, the mean-square deviation.
         resume: Continue the comparison in `out`; finished runs are not repeated.
         listener_for: Makes the listener of a run from its label and seed.
     """
@@ -102,6 +129,7 @@ def compare(
         raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
     if not resume:
         RunFolder(out).require_empty()
+    config = with_metric(config, metric)
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
     _check_promise(config, list(configs.values()))
@@ -135,10 +163,21 @@ def compare(
                 ) from None
         summaries[label].append(summary)
     first = next(iter(summaries.values()))
-    rows = [make_row(label, runs, first) for label, runs in summaries.items()]
-    comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers)
+    chosen = metric or _usual_metric(summaries.values())
+    rows = [make_row(label, runs, first, chosen) for label, runs in summaries.items()]
+    comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers, chosen)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
+
+
+def with_metric(config: Config, metric: str | None) -> Config:
+    """The configuration with a metric among those that runs record."""
+    name = (metric or "").removeprefix("own_test.")
+    recorded = config.run.metrics or []
+    if name in ("", "accuracy", "loss", "msd_db", *(one.rpartition(":")[2] for one in recorded)):
+        return config
+    find_metrics([name], "--metric")
+    return with_keys(config, "run", metrics=[*recorded, name])
 
 
 def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
@@ -219,22 +258,35 @@ def _option_names(algorithm: str) -> list[str]:
     return list(options_of(algorithm_class(algorithm, "--algorithms")))
 
 
-def make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
-    """The row of a variant from the summaries of its runs, and from those of the first variant."""
-    accuracy, msd = _accuracies(runs), _msd_decibels(runs)
-    values, base = (accuracy, _accuracies(first)) if accuracy else (msd, _msd_decibels(first))
+def make_row(
+    label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]], metric: str = "accuracy"
+) -> ComparisonRow:
+    """The row of a variant from the summaries of its runs, and from those of the first variant.
+
+    Raises:
+        Misuse: If the runs do not have the metric.
+    """
+    accuracy, msd = _values(runs, "accuracy"), _values(runs, "msd_db")
+    values, base = _values(runs, metric), _values(first, metric)
+    if not values and metric not in ("accuracy", "msd_db"):
+        known = ["accuracy", "loss", *_further(runs)]
+        raise unknown_name(f"--metric {metric}: the runs of {label} have none.", metric, known)
     difference = None
     if runs is not first and values and base:
         difference = _mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
+    baselines = [run["baseline"] for run in runs if run.get("baseline") is not None]
     return ComparisonRow(
         label,
         _mean_and_deviation(accuracy) if accuracy else None,
         difference,
-        _mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
+        _mean_and_deviation(_values(runs, "loss")),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
         _mean_and_deviation(msd) if msd else None,
         _epsilon(runs),
+        statistics.fmean(baselines) if baselines else None,
+        {name: _mean_and_deviation(_values(runs, name)) for name in _further(runs)},
+        sum(bool(run.get("alerts")) for run in runs),
     )
 
 
@@ -245,13 +297,42 @@ def _epsilon(runs: list[dict[str, Any]]) -> float | None:
     return max(known) if len(known) == len(spent) else None
 
 
-def _accuracies(runs: list[dict[str, Any]]) -> list[float]:
-    return [_number(run["accuracy"]["mean"]) for run in runs if run["accuracy"] is not None]
+def _usual_metric(variants: Iterable[list[dict[str, Any]]]) -> str:
+    """The accuracy; if no run has one, the mean-square deviation if it is known."""
+    runs = [run for variant in variants for run in variant]
+    has_msd = any(run.get("msd") is not None for run in runs)
+    return "msd_db" if has_msd and not _values(runs, "accuracy") else "accuracy"
 
 
-def _msd_decibels(runs: list[dict[str, Any]]) -> list[float]:
-    known = any(run.get("msd") is not None for run in runs)
-    return [decibels(run.get("msd")) for run in runs] if known else []
+def _further(runs: list[dict[str, Any]]) -> list[str]:
+    """Metrics beside loss and accuracy that all runs have."""
+    names = [
+        [*run.get("metrics", {}), *(f"own_test.{name}" for name in run.get("own_test", {}))]
+        for run in runs
+    ]
+    return [name for name in names[0] if all(name in others for others in names)]
+
+
+def _values(runs: list[dict[str, Any]], metric: str) -> list[float]:
+    """A metric of each run, the mean over its clients; empty if runs do not have it."""
+    if metric == "msd_db":
+        known = any(run.get("msd") is not None for run in runs)
+        return [decibels(run.get("msd")) for run in runs] if known else []
+    if metric in ("accuracy", "loss"):
+        spreads = [run[metric] for run in runs]
+    elif metric.startswith("own_test."):
+        name = metric.removeprefix("own_test.")
+        spreads = [run.get("own_test", {}).get(name) for run in runs]
+    else:
+        spreads = [run.get("metrics", {}).get(metric) for run in runs]
+    return [_number(spread["mean"]) for spread in spreads if spread is not None]
+
+
+def _plain_pair(pair: tuple[float, float] | None) -> dict[str, float | None] | None:
+    if pair is None:
+        return None
+    mean, deviation = (value if math.isfinite(value) else None for value in pair)
+    return {"mean": mean, "deviation": deviation}
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:

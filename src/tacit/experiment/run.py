@@ -24,7 +24,7 @@ from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
-from tacit.record.history import History, Record
+from tacit.record.history import OPTIONAL, History, Record
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.simulation import Simulation
 
@@ -248,6 +248,24 @@ class _ActiveRun:
         checkpoints.save(self.folder.checkpoints, checkpoint, simulation.hosted, keep)
         self.saved_step = simulation.t
 
+    def _predictions(self) -> dict[str, Any]:
+        """The confusion matrix, and why the accuracy may mislead, if so."""
+        if not self.history:
+            return {}
+        record, dataset = self.history[-1], self.experiment.dataset
+        if record.predictions is None and record.baseline is not None:
+            if self.simulation.diverged is not None:
+                return {}
+            # A finished run that was resumed has read its records from the file.
+            record = self.simulation.observe()
+        names = () if dataset is None else dataset.class_names
+        predictions, found = record.predictions, {}
+        if predictions is not None and (confusion := predictions.as_dict(names)) is not None:
+            found["confusion"] = confusion
+        if alerts := record.alerts(names):
+            found["alerts"] = alerts
+        return found
+
     def summary(self) -> dict[str, Any]:
         """What summary.json holds."""
         experiment, simulation = self.experiment, self.simulation
@@ -272,6 +290,9 @@ class _ActiveRun:
             "wall_seconds": simulation.wall_seconds,
             "seed": experiment.config.run.seed,
             "msd": last.get("msd"),
+            "baseline": last.get("baseline"),
+            **{key: last[key] for key in OPTIONAL if key in last},
+            **self._predictions(),
             "privacy": _spent(simulation),
             "device": experiment.config.run.device,
             "precision": experiment.config.run.precision,

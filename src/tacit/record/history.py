@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from tacit.core.errors import unknown_name
+from tacit.record.predictions import Predictions, accuracy_alerts
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,13 @@ class Record:
     `accuracy` is in percent. `consensus_distance` is the root mean square of ‖θᵢ − θ̄‖ over all
     clients. `bytes_sent` counts all clients since the start. `msd` is the mean-square deviation
     (1/N) Σᵢ ‖θᵢ − θ*‖² over all clients, if the optimum θ* is known. If θ* moves, it is the one at
-    the last gradient's batch.
+    the last gradient's batch. `baseline` is the accuracy in percent of always predicting the most
+    frequent class of the test set.
+
+    `metrics` are further ones by name. `own_test` has the same metrics, with loss, accuracy and
+    baseline, of each client's model on the client's own test set; its `average_model` is the mean
+    over these test sets. `per_client` has the metrics of single clients: a list per metric, in the
+    order of the list "client". `predictions` is not kept in files.
     """
 
     round: int
@@ -39,21 +46,83 @@ class Record:
     bytes_sent: int
     wall_seconds: float
     msd: float | None = None
+    baseline: float | None = None
+    metrics: Mapping[str, Spread] = field(default_factory=dict)
+    own_test: Mapping[str, Spread] = field(default_factory=dict)
+    per_client: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    predictions: Predictions | None = field(default=None, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers; None replaces what is not finite, because JSON has no NaN."""
-        return cast(dict[str, Any], _finite(asdict(self)))
+        plain = asdict(replace(self, predictions=None))
+        optional = [key for key in OPTIONAL if not plain[key]]
+        for key in ("predictions", *optional):
+            del plain[key]
+        return cast(dict[str, Any], _finite(plain))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
-        spreads = {key: _spread(values[key]) for key in ("accuracy", "loss")}
-        distance = _number(values["consensus_distance"])
-        return cls(**{**values, **spreads, "consensus_distance": distance})
+        changed: dict[str, Any] = {key: _spread(values[key]) for key in ("accuracy", "loss")}
+        for key in ("metrics", "own_test"):
+            changed[key] = {name: _spread(one) for name, one in values.get(key, {}).items()}
+        changed["per_client"] = {
+            name: [_number(value) for value in column]
+            for name, column in values.get("per_client", {}).items()
+        }
+        changed["consensus_distance"] = _number(values["consensus_distance"])
+        return cls(**{**values, **changed})
+
+    def alerts(self, class_names: Sequence[str] = ()) -> list[str]:
+        """Sentences that say why the accuracy misleads; none if it does not.
+
+        Records that were read from a file do not know what models predicted.
+        """
+        accuracy = None if self.accuracy is None else self.accuracy.mean
+        seen = (accuracy, self.baseline, self.predictions, self.per_client)
+        return accuracy_alerts(*seen, class_names)
+
+    def spread(self, metric: str) -> Spread | None:
+        """A metric over the clients, such as "loss", "auc" or "own_test.auc"; None if unknown."""
+        kept: Mapping[str, Spread | None] = {"accuracy": self.accuracy, "loss": self.loss}
+        own, dot, name = metric.partition(".")
+        if dot:
+            return self.own_test.get(name) if own == "own_test" else None
+        return kept.get(metric) or self.metrics.get(metric)
+
+    def value(self, column: str) -> float | None:
+        """One number of the record by the name of its column; None if it is not there."""
+        if column in SCALARS:
+            return cast(float | None, getattr(self, column))
+        metric, _, part = column.rpartition(".")
+        if metric.endswith(".clients"):
+            values = self.per_client.get(metric.removesuffix(".clients"), ())
+            return dict(zip(map(str, self.per_client.get("client", ())), values, strict=False)).get(
+                part
+            )
+        spread = self.spread(metric)
+        return None if spread is None else getattr(spread, part, None)
+
+    def columns(self) -> list[str]:
+        """The names of all columns that this record has."""
+        metrics = [*STANDARD, *self.metrics, *(f"own_test.{name}" for name in self.own_test)]
+        numbers = [int(client) for client in self.per_client.get("client", ())]
+        return [
+            *(f"{metric}.{part}" for metric in metrics for part in Spread.__annotations__),
+            *SCALARS,
+            *(
+                f"{metric}.clients.{number}"
+                for metric in self.per_client
+                if metric != "client"
+                for number in numbers
+            ),
+        ]
 
 
-COLUMNS = [
-    *(f"{metric}.{field}" for metric in ("accuracy", "loss") for field in Spread.__annotations__),
-    *(name for name in Record.__annotations__ if name not in ("accuracy", "loss")),
+STANDARD = ("accuracy", "loss")
+# Keys that records have only if there is something to keep in them.
+OPTIONAL = ("metrics", "own_test", "per_client")
+SCALARS = [
+    name for name in Record.__annotations__ if name not in (*STANDARD, *OPTIONAL, "predictions")
 ]
 
 
@@ -71,6 +140,8 @@ class History(Sequence[Record]):
             return "History(empty)"
         last = self.records[-1]
         accuracy = f", accuracy {last.accuracy.mean:.2f} %" if last.accuracy else ""
+        if last.baseline is not None:
+            accuracy += f" (majority baseline {last.baseline:.2f} %)"
         deviation = f", MSD {decibels(last.msd):.1f} dB" if last.msd is not None else ""
         return (
             f"History({len(self)} records to step {last.step}: "
@@ -80,15 +151,36 @@ class History(Sequence[Record]):
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns that a record has."""
+        fields = [f"{metric}.{part}" for metric in STANDARD for part in Spread.__annotations__]
+        names = dict.fromkeys([*fields, *SCALARS])
+        return list(names | dict.fromkeys(name for one in self.records for name in one.columns()))
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics beyond loss and accuracy; those on clients' own tests with "own_test."."""
+        names = (
+            name
+            for record in self.records
+            for name in (*record.metrics, *(f"own_test.{own}" for own in record.own_test))
+        )
+        return list(dict.fromkeys(names))
+
     def column(self, path: str) -> list[float]:
-        """One metric over time, such as "accuracy.mean"; NaN where it was not measured."""
-        if path not in COLUMNS:
-            raise unknown_name(f"There is no column {path!r}.", path, COLUMNS)
-        metric, _, part = path.partition(".")
-        values = [getattr(record, metric) for record in self.records]
-        if part:
-            values = [None if spread is None else getattr(spread, part) for spread in values]
-        return [float(_number(value)) for value in values]
+        """One metric over time; NaN where it was not measured.
+
+        Args:
+            path: Such as "accuracy.mean", "auc.average_model", "own_test.auc.min",
+                "auc.clients.3" or "baseline"; `columns` has all names.
+
+        Raises:
+            Misuse: If no record has it.
+        """
+        if path not in (known := self.columns):
+            raise unknown_name(f"There is no column {path!r}.", path, known)
+        return [float(_number(record.value(path))) for record in self.records]
 
     def to_jsonl(self) -> str:
         """One JSON object per line."""
@@ -109,6 +201,8 @@ def decibels(value: float | None) -> float:
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -56,6 +56,20 @@ class StoredPrivacy(StoredModel):
     spent: NonNegativeFloat | None
 
 
+class StoredConfusion(StoredModel):
+    """Predictions by class (rows) and prediction (columns), summed over so many models."""
+
+    classes: list[str]
+    counts: list[list[NonNegativeInt]]
+    models: PositiveInt
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if {len(self.counts), *map(len, self.counts)} != {len(self.classes)}:
+            raise ValueError("the confusion matrix does not have one row and column per class")
+        return self
+
+
 class Summary(StoredModel):
     """The content of `summary.json`; accuracies are in percent."""
 
@@ -71,6 +85,12 @@ class Summary(StoredModel):
     wall_seconds: float | None = None
     seed: int | str | None = None
     msd: float | None = None
+    baseline: float | None = None
+    metrics: dict[str, FinalSpread] = {}
+    own_test: dict[str, FinalSpread] = {}
+    per_client: dict[str, list[float | None]] = {}
+    confusion: StoredConfusion | None = None
+    alerts: list[str] = []
     privacy: StoredPrivacy | None = None
     diverged: str | None = None
     notes: list[str] = []

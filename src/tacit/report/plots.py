@@ -52,8 +52,28 @@ def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean, range, and the average model as a dashed line."""
     curves = [_spread_curve(one, "accuracy") for one in series]
     figure, axes = _draw(series, curves, "round", "accuracy (%)", spread=True)
+    _draw_baseline(axes, series)
     _limit_y(axes, 0, 100)
     return figure
+
+
+@plot_style()
+def metric_figure(series: Sequence[Series], metric: str, label: str) -> Figure:
+    """A further metric over rounds, such as "auc"; runs without it leave a gap."""
+    curves = [_spread_curve(one, metric) for one in series]
+    return _draw(series, curves, "round", label, spread=True)[0]
+
+
+def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
+    """A dotted line at the majority baseline, if it is the same for all runs."""
+    known = {h[-1].baseline for one in series for h in one.histories if h} - {None}
+    if len(known) == 1:
+        level = known.pop()
+        dotted = {"color": MUTED, "linestyle": ":", "linewidth": 1.3, "zorder": 1}
+        axes.axhline(level, **dotted)
+        place = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8, "color": MUTED}
+        text = f"majority baseline {level:.1f} %"
+        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), ha="right", **place)
 
 
 @plot_style()
@@ -134,7 +154,9 @@ def _scalar_curve(series: Series, metric: str, over: str = "round") -> Curve:
     tables = []
     for history in series.histories:
         x = (getattr(record, over) for record in history)
-        tables.append(dict(zip(x, history.column(metric), strict=True)))
+        measured = (record.value(metric) for record in history)
+        numbers = (math.nan if value is None else value for value in measured)
+        tables.append(dict(zip(x, numbers, strict=True)))
     shared = sorted(set.intersection(*map(set, tables)))
     stride = math.ceil(len(shared) / MAX_POINTS)
     if stride > 1:

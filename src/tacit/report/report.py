@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TypeVar
+
+from matplotlib.figure import Figure
 
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
@@ -13,7 +16,9 @@ from tacit.report import plots
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
+from tacit.report.metric_names import axis_label, metric_title
 from tacit.report.page import card, collapsible, grid, render_page, table
+from tacit.report.predictions_section import accuracy_warnings, predictions_section
 from tacit.report.privacy_section import privacy_section
 from tacit.report.style import svg
 from tacit.report.tables import comparison_tables, run_summary
@@ -39,13 +44,15 @@ def write_report(
     summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
     parts = {
         "Summary": summary,
+        **({"Predictions": predictions} if (predictions := predictions_section(groups)) else {}),
         "Over the rounds": _plots(groups),
         **({"Privacy": privacy} if (privacy := privacy_section(groups)) else {}),
         "Graph and data": _drawings(groups),
         **(sections or {}),
         "Configuration": _configurations(groups),
     }
-    page = render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
+    alerts = _warnings(groups) + accuracy_warnings(groups) + _notes(groups)
+    page = render_page(title, _lead(runs), alerts, parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, page)
@@ -106,7 +113,7 @@ def _plots(groups: Sequence[RunGroup]) -> str:
         return "<p>No round was recorded.</p>\n"
     records = [record for history in histories for record in history]
     spread = SPREAD_CAPTION if len(series) <= plots.MAX_RANGES else MEANS_CAPTION
-    figures = []
+    figures: list[tuple[str, Callable[[Sequence[plots.Series]], Figure], str]] = []
     if has_accuracy := any(record.accuracy is not None for record in records):
         figures.append(("Accuracy", plots.accuracy_figure, spread))
     if any(record.msd is not None for record in records):
@@ -123,6 +130,10 @@ def _plots(groups: Sequence[RunGroup]) -> str:
     bytes_per_round = {history[-1].bytes_sent / max(1, history[-1].round) for history in histories}
     if has_accuracy and len(bytes_per_round) > 1:
         figures.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
+    further = dict.fromkeys(name for history in histories for name in history.metrics)
+    for metric in further:
+        curves = partial(plots.metric_figure, metric=metric, label=axis_label(metric))
+        figures.append((metric_title(metric), curves, spread))
     labels = "; ".join(one.label for one in series)
     cards = []
     for name, draw, caption in figures:

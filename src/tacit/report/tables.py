@@ -11,6 +11,7 @@ from html import escape
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
+from tacit.report.metric_names import metric_title, metric_unit
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
 from tacit.report.spending import guarantee_text
 from tacit.report.style import CSS_VARIABLES, series_style
@@ -28,9 +29,19 @@ def run_summary(run: FinishedRun) -> str:
         msd = format_number(decibels(summary.msd), ".1f", " dB")
         tiles.append(tile("Mean-square deviation", msd))
     mean, low, high, average = cells
-    spread = f"clients from {low.removesuffix(' %')} to {high}"
-    tiles.append(tile(f"{name}, mean over clients", mean, spread))
+    ends = f"clients from {low.removesuffix(' %')} to {high}"
+    tiles.append(tile(f"{name}, mean over clients", mean, ends))
     tiles.append(tile(f"{name} of the average model", average))
+    if summary.baseline is not None:
+        baseline = format_number(summary.baseline, ".2f", " %")
+        rows.insert(1, ["Majority baseline", *[baseline] * 4])
+        every = "the most frequent class for every sample"
+        tiles.insert(1, tile("Majority baseline", baseline, every))
+    for metric, spread in summary.metrics.items():
+        rows.append([escape(metric_title(metric)), *_cells(spread, ".4g", metric_unit(metric))])
+    for metric, spread in summary.own_test.items():
+        title = escape(metric_title(f"own_test.{metric}"))
+        rows.append([title, *_cells(spread, ".4g", metric_unit(metric))])
     sent = summary.bytes_sent
     each = format_bytes(None if sent is None else sent / max(1, summary.clients))
     rounds = f"{summary.rounds:,}"
@@ -105,6 +116,12 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
     def final(metric: str, part: str) -> Callable[[Summary], float | None]:
         return lambda summary: getattr(getattr(summary, metric) or FinalSpread(), part)
 
+    def further(metric: str) -> Callable[[Summary], float | None]:
+        return lambda summary: summary.metrics.get(metric, FinalSpread()).mean
+
+    def on_own_tests(metric: str) -> Callable[[Summary], float | None]:
+        return lambda summary: summary.own_test.get(metric, FinalSpread()).mean
+
     columns = []
     if any(summary.accuracy is not None for summary in summaries):
         columns += [
@@ -112,7 +129,13 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
             _Column("<br>lowest", final("accuracy", "min"), ".2f"),
             _Column("<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
             _Column("of average<br>model", final("accuracy", "average_model"), ".2f"),
+            _Column("Majority<br>baseline (%)", lambda s: s.baseline, ".2f"),
         ]
+    for metric in dict.fromkeys(name for summary in summaries for name in summary.metrics):
+        columns.append(_Column(f"{escape(metric_title(metric))}<br>mean", further(metric), ".4g"))
+    for metric in dict.fromkeys(name for summary in summaries for name in summary.own_test):
+        title = escape(metric_title(f"own_test.{metric}")).replace(", ", ",<br>", 1)
+        columns.append(_Column(title, on_own_tests(metric), ".4g"))
     if any(summary.msd is not None for summary in summaries):
         columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
     return [

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -129,21 +128,6 @@ def ignored_class(criterion: Criterion) -> int:
     # The loss itself, if each thread has a copy of it.
     ignored = getattr(getattr(inner, "original", inner), "ignore_index", IGNORED)
     return ignored if isinstance(ignored, int) else IGNORED
-
-
-def count_correct(criterion: Criterion, output: Tensor, targets: Tensor) -> Tensor | None:
-    """How many predictions are right, and how many there are, [2]; None if not a classification."""
-    if isinstance(criterion, BinaryLoss):
-        right = (output.flatten() > 0) == (targets.flatten() > 0.5)
-        return torch.stack((right.sum(), right.new_tensor(len(right), dtype=torch.int64)))
-    tokens = isinstance(criterion, TokenLoss)
-    if not tokens and not (output.ndim == 2 and output.shape[1] > 1 and targets.ndim == 1):
-        return None
-    if targets.is_floating_point():
-        return None
-    counted = targets != ignored_class(criterion)
-    right = (output.argmax(-1) == targets) & counted
-    return torch.stack((right.sum(), counted.sum()))
 
 
 def _is_one_logit(output: Tensor, targets: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -12,25 +12,62 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.core.errors import Misuse
 from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.tasks.criteria import count_correct
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
+from tacit.tasks.metrics.batch import kind_of
+from tacit.tasks.metrics.class_counts import ClassCounts
+from tacit.tasks.metrics.collecting import Collector
+from tacit.tasks.metrics.metric import Metric, check_kind
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
 
 TEST_BATCH = {"cpu": 1_000, "cuda": 5_000}  # samples in one pass
 GPU_MODELS = 8  # models in one pass on a GPU
+KEPT_OUTPUTS = 1 << 26  # numbers, for metrics that need all outputs of a model at once
 WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that one pass may take, roughly
 
 
 @dataclass(frozen=True)
 class ModelScores:
-    """Loss of each model [k], and its accuracy in percent if the task is a classification."""
+    """What an evaluation says of k models.
+
+    Attributes:
+        loss: Of each model, [k].
+        accuracy: In percent [k], if the task is a classification.
+        metrics: Further metrics by name, [k] each.
+        counts: Predictions of each class, if the task is a classification.
+    """
 
     loss: Tensor
     accuracy: Tensor | None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    counts: ClassCounts | None = None
+
+    def expand(self, count: int) -> ModelScores:
+        """The scores of one model, as those of `count` equal ones."""
+        return ModelScores(
+            self.loss.expand(count),
+            None if self.accuracy is None else self.accuracy.expand(count),
+            {name: values.expand(count) for name, values in self.metrics.items()},
+            None if self.counts is None else self.counts.expand(count),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ModelScores]) -> ModelScores:
+        """The scores of all models of several evaluations on one test set."""
+        if len(parts) == 1:
+            return parts[0]
+        accuracies = [part.accuracy for part in parts if part.accuracy is not None]
+        counts = [part.counts for part in parts if part.counts is not None]
+        return cls(
+            torch.cat([part.loss for part in parts]),
+            torch.cat(accuracies) if accuracies else None,
+            {name: torch.cat([part.metrics[name] for part in parts]) for name in parts[0].metrics},
+            ClassCounts.concatenate(counts) if counts else None,
+        )
 
 
 class Evaluation(Protocol):
@@ -52,6 +89,23 @@ class Evaluation(Protocol):
         """This evaluation at the time of batch `number`; the same unless it changes with time."""
         return self
 
+    def with_metrics(self, metrics: Sequence[Metric], key: str = "metrics") -> Evaluation:
+        """This evaluation with further metrics; raises Misuse if they do not fit.
+
+        `key` is what the argument is called, for messages.
+        """
+        if any(metric.name != "loss" for metric in metrics):
+            raise Misuse(
+                f"{key} are set, but there is no test set to compute them on.",
+                "Give the task one (`test` or `client_tests`), or leave the metrics out.",
+            )
+        return self
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The further metrics of `ModelScores.metrics`."""
+        return ()
+
 
 @dataclass(frozen=True, eq=False)
 class TestSet(Evaluation):
@@ -65,17 +119,32 @@ class TestSet(Evaluation):
     y: Tensor
     further: Part = ()  # inputs after x
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
+    metrics: tuple[Metric, ...] = ()
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         if is_shared(theta):
-            once, count = self.models(theta[:1], clients[:1]), len(theta)
-            accuracy = None if once.accuracy is None else once.accuracy.expand(count)
-            return ModelScores(once.loss.expand(count), accuracy)
+            return self.models(theta[:1], clients[:1]).expand(len(theta))
+        if not any(metric.needs_outputs for metric in self.metrics):
+            return self._pass(theta)
+        together = max(1, KEPT_OUTPUTS // (self._output_of_two.numel() * len(self.x)))
+        return ModelScores.concatenate([self._pass(rows) for rows in torch.split(theta, together)])
+
+    def with_metrics(self, metrics: Sequence[Metric], key: str = "metrics") -> TestSet:
+        if metrics:
+            check_kind(metrics, kind_of(self.criterion, self._output_of_two, self.y[:2]), key)
+        return replace(self, metrics=tuple(one for one in metrics if not one.is_standard))
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return tuple(metric.name for metric in self.metrics)
+
+    def _pass(self, theta: Tensor) -> ModelScores:
+        """Scores of the models theta [k, P], by one pass over the test set."""
         models, samples = self._pass_size
         batches = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
-        loss, correct, counted = torch.zeros(
-            3, len(theta), len(batches), dtype=torch.float64, device=theta.device
-        )
+        shape, device = (len(theta), len(batches)), theta.device
+        loss, correct, counted = torch.zeros(3, *shape, dtype=torch.float64, device=device)
+        collector = Collector(self.criterion, self.metrics, *shape)
 
         @torch.no_grad()
         def evaluate(item: tuple[int, int]) -> None:
@@ -84,15 +153,24 @@ class TestSet(Evaluation):
             outputs = self._outputs(theta[first : first + models], x, *further)
             for row, output in enumerate(outputs, first):
                 loss[row, number] = self.criterion(output, y) * len(x)
-                if (scored := count_correct(self.criterion, output, y)) is not None:
-                    correct[row, number], counted[row, number] = scored
+                if (batch := collector.add(row, number, output, y)) is not None:
+                    right = (batch.predicted == batch.actual) & batch.counted
+                    correct[row, number], counted[row, number] = right.sum(), batch.counted.sum()
 
         items = product(range(0, len(theta), models), range(len(batches)))
         with self.pool.exclusive(), without_onednn(theta.device):
             self.pool.run(evaluate, items)
         loss, correct, counted = (total.sum(1).cpu() for total in (loss, correct, counted))
         accuracy = 100 * (correct / counted) if bool(counted.any()) else None
-        return ModelScores(loss / len(self.x), accuracy)
+        metrics, counts = collector.finish(self.y)
+        return ModelScores(loss / len(self.x), accuracy, metrics, counts)
+
+    @cached_property
+    def _output_of_two(self) -> Tensor:
+        """The output for the first two samples, for its shape."""
+        inputs = (array[:2] for array in (self.x, *self.further))
+        with torch.no_grad():
+            return self.flat(self.flat.weights().to(self.x.device), *inputs)
 
     def average(self, theta: Tensor) -> ModelScores:
         return self.models(theta[None], [])

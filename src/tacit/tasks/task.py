@@ -17,10 +17,12 @@ from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
-from tacit.tasks.evaluation import Evaluation, LocalLoss
+from tacit.tasks.client_tests import ClientTests
+from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.fitting import check_augment, fit, held_out
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, read_parts
+from tacit.tasks.metrics.metric import Metrics, find_metrics
 from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
@@ -49,6 +51,7 @@ class Task:
         proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
         clip: Bound on the norm of every gradient.
         draws: What is drawn for each sample of a gradient.
+        client_tests: Inputs and targets of each client, held out; None if all have the same.
     """
 
     loss: Loss
@@ -62,6 +65,7 @@ class Task:
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None
     draws: SampleDraws = NO_DRAWS
+    client_tests: list[tuple[Any, Tensor]] | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -238,6 +242,27 @@ class Task:
         """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool))
+
+    def with_metrics(self, metrics: Metrics | None, key: str = "metrics") -> Task:
+        """This task with further metrics beside loss and accuracy.
+
+        Args:
+            metrics: Names of built-in metrics, or functions of outputs [n, ...] and targets
+                [n, ...] by name.
+            key: What the argument is called, for messages.
+
+        Raises:
+            Misuse: If a name is unknown, or a metric does not fit the task.
+        """
+        found = find_metrics(metrics, key)
+        return replace(self, evaluation=self.evaluation.with_metrics(found, key))
+
+    @property
+    def own_tests(self) -> ClientTests | None:
+        """Evaluation of each client on its own test set, with the metrics of `evaluation`."""
+        if self.client_tests is None or not isinstance(self.evaluation, TestSet):
+            return None
+        return ClientTests.of(self.evaluation, self.client_tests)
 
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with a known minimiser [P] of the sum of all losses."""

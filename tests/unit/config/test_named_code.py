@@ -51,3 +51,8 @@ def test_entries_of_plugins_have_the_path_that_their_package_registers(
     register_plugin(monkeypatch, module, registry, "extra", "no_such_package.module:Thing")
     assert paths(override)[key] == "no_such_package.module:Thing"
     assert not [code for code in named_code(make_config({})) if code.path]
+
+
+def test_functions_that_measure_are_code_too():
+    found = paths('run.metrics=["auc", "no_such_module:metric"]')
+    assert found["run.metrics"] == "no_such_module:metric"

@@ -16,7 +16,7 @@ from tacit.engines.observation import (
 )
 from tacit.engines.partition import ClientPartition
 from tacit.record.history import Spread
-from tacit.tasks.evaluation import ModelScores
+from tacit.tasks.evaluation import Evaluation, ModelScores
 
 
 def alone(theta):
@@ -74,7 +74,7 @@ def test_of_many_clients_evenly_spaced_ones_are_evaluated(count):
     assert max(gaps) - min(gaps) <= 1
 
 
-class FirstNumber:
+class FirstNumber(Evaluation):
     """Scores a model by its first number."""
 
     def __init__(self, accuracy):

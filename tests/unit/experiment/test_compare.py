@@ -221,7 +221,7 @@ def test_a_promise_is_for_the_algorithms_that_can_keep_it(small, tmp_path):
     assert epsilons["decor"] == pytest.approx(3.0, rel=1e-3)
     assert [row["epsilon"] for row in comparison.as_dict()["rows"]] == list(epsilons.values())
     column = comparison_table(comparison).columns[1]
-    assert (column.header, list(column.cells)) == ("ε", ["3", "none", "3"])
+    assert (column.header, list(column.cells)) == ("ε", ["3", "none", "3", ""])
     page = write_report(comparison.folders, tmp_path / "report.html", title="t").read_text()
     assert page.count(">ε</th>") == 2  # of runs, and of means over seeds
     assert ">none</td>" in page
@@ -248,4 +248,33 @@ def test_a_promise_that_none_keeps_is_an_error(small, tmp_path):
         compare, small("privacy.epsilon=3.0"), ["dsgt", "lppa"], 1, tmp_path / "out"
     )
     assert_mentions(message, "[privacy]", "none of dsgt, lppa keeps", "tacit algorithms")
+    assert not (tmp_path / "out").exists()
+
+
+def test_differences_are_of_the_chosen_metric(small, tmp_path):
+    labels = ["dsgt", "dsgt+lr=1e-9"]
+    comparison = compare(small(), labels, 2, tmp_path / "out", metric="auc")
+    first, second = comparison.rows
+    assert comparison.metric == "auc"
+    expected = second.metrics["auc"][0] - first.metrics["auc"][0]
+    assert second.difference[0] == pytest.approx(expected)
+    assert first.baseline == second.baseline > 0
+    assert second.misleading == 2
+    assert "dsgt+lr=1e-9, 2 of 2 runs" in comparison.alerts[-1]
+    stored = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert stored["metric"] == "auc"
+    assert stored["rows"][1]["metrics"]["auc"]["mean"] == second.metrics["auc"][0]
+    assert [str(column.header) for column in comparison_table(comparison).columns][1] == "auc"
+
+
+def test_accuracies_have_the_baseline_below_them(small, tmp_path):
+    comparison = compare(small(), ["dsgt"], 1, tmp_path / "out")
+    labels, values, *_ = (list(column.cells) for column in comparison_table(comparison).columns)
+    assert labels == ["dsgt", "majority baseline"]
+    assert float(values[1]) == pytest.approx(comparison.rows[0].baseline, abs=0.01)
+
+
+def test_an_unknown_metric_is_refused_before_anything_runs(small, tmp_path):
+    message = misuse_message(compare, small(), ["dsgt"], 1, tmp_path / "out", metric="f2")
+    assert_mentions(message, "--metric", "'f2'", "f1-macro")
     assert not (tmp_path / "out").exists()

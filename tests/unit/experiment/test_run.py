@@ -321,3 +321,49 @@ def test_a_configuration_that_cannot_be_built_writes_nothing(run_tiny, tmp_path)
     with pytest.raises(Misuse):
         run_tiny("graph.clients=1000")
     assert not (tmp_path / "out").exists()
+
+
+def test_metrics_are_in_the_history_and_the_summary(run_tiny):
+    outcome = run_tiny('run.metrics=["auc", "f1"]')
+    summary = json.loads(outcome.folder.summary.read_text())
+    assert set(summary["metrics"]) == {"auc", "f1"}
+    assert summary["per_client"]["client"] == [0, 1, 2]
+    assert numbers(outcome)[-1]["metrics"] == summary["metrics"]
+    counts = summary["confusion"]["counts"]
+    assert sum(map(sum, counts)) == 3 * 60
+    right = 100 * sum(counts[k][k] for k in range(10)) / (3 * 60)
+    assert summary["accuracy"]["mean"] == pytest.approx(right)
+    assert summary["baseline"] == pytest.approx(100 * max(map(sum, counts)) / (3 * 60))
+
+
+def test_metrics_change_nothing_else_and_may_be_added_later(run_tiny):
+    plain = run_tiny("run.rounds=2", out="plain")
+    measured = run_tiny('run.metrics=["auc"]', "run.rounds=2", out="measured")
+    assert same(state(plain), state(measured))
+    again = run_tiny('run.metrics=["auc"]', "run.rounds=2", out="plain", resume=True)
+    # A finished run has its records from the file, and its confusion matrix from its models.
+    assert again.summary["confusion"] == plain.summary["confusion"]
+    assert "metrics" not in plain.summary
+    assert "per_client" not in numbers(plain)[-1]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ('["acc"]', ["run.metrics", "'acc'", "Known: accuracy"]),
+        ('["mse"]', ["run.metrics", "'mse'", "numbers", "balanced-accuracy"]),
+        ('["no.such:thing"]', ["run.metrics", "no.such:thing", "cannot be imported"]),
+        ('["math:pi"]', ["run.metrics", "'pi'", "float"]),
+    ],
+)
+def test_metrics_that_cannot_be_computed(run_tiny, tmp_path, metrics, words):
+    with pytest.raises(Misuse) as caught:
+        run_tiny(f"run.metrics={metrics}")
+    assert_mentions(str(caught.value), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_functions_by_their_path(run_tiny):
+    outcome = run_tiny('run.metrics=["torch.nn.functional:cross_entropy"]', "run.rounds=1")
+    measured = outcome.summary["metrics"]["cross_entropy"]["mean"]
+    assert measured == pytest.approx(outcome.summary["loss"]["mean"], rel=1e-5)

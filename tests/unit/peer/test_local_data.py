@@ -494,3 +494,23 @@ def test_unknown_data_are_an_error():
         agreed_data(federation(data={"name": "mnist-mni"}))
     with pytest.raises(Misuse, match=r"data.features = 'all'"):
         agreed_data(federation(data={"name": "rcv1", "features": "all"}))
+
+
+def test_metrics_of_a_node_that_has_test_data(own):
+    config = federation(run={"batch_size": 8, "metrics": ["auc", "f1"]})
+    local = load_local_data(config, 3, 0, 0, "a", own("tested"))
+    assert local.task.evaluation.metric_names == ("auc", "f1")
+    scores = local.task.evaluation.models(local.task.initial(0, [0]), [0])
+    assert set(scores.metrics) == {"auc", "f1"}
+
+
+def test_a_node_without_test_data_says_that_it_measures_less(own):
+    config = federation(run={"batch_size": 8, "metrics": ["auc"]})
+    local = load_local_data(config, 3, 0, 0, "a", own("whole"))
+    assert local.note.endswith("without run.metrics, because there are no test samples")
+
+
+def test_metrics_that_do_not_fit_are_an_error(own):
+    config = federation(run={"batch_size": 8, "metrics": ["r2"]})
+    with pytest.raises(Misuse, match=r"run\.metrics: 'r2' is for models that predict numbers"):
+        load_local_data(config, 3, 0, 0, "a", own("tested"))

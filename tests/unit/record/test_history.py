@@ -13,8 +13,21 @@ spreads = st.builds(Spread, numbers, numbers, numbers, numbers)
 counts = st.integers(0, 2**60)
 seconds = st.floats(0, 1e9, allow_nan=False)
 optional_spreads, optional_seconds = st.none() | spreads, st.none() | seconds
+names = st.sampled_from(["auc", "f1", "my metric"])
 records = st.builds(
-    Record, counts, counts, optional_spreads, spreads, numbers, counts, seconds, optional_seconds
+    Record,
+    counts,
+    counts,
+    optional_spreads,
+    spreads,
+    numbers,
+    counts,
+    seconds,
+    optional_seconds,
+    optional_seconds,
+    st.dictionaries(names, spreads),
+    st.dictionaries(names, spreads),
+    st.dictionaries(names, st.lists(numbers, max_size=3)),
 )
 
 
@@ -96,3 +109,33 @@ def test_unknown_column_lists_the_known_ones(path):
     records = History([Record(0, 0, spread, spread, 0.0, 0, 0.0)])
     with pytest.raises(Misuse, match=r"no column.*accuracy\.mean"):
         records.column(path)
+
+
+def test_columns_of_metrics_and_clients():
+    spread = Spread(0.5, 0.25, 0.75, 0.6)
+    measured = replace(
+        record(1),
+        baseline=70.0,
+        metrics={"auc": spread},
+        own_test={"auc": replace(spread, mean=0.4)},
+        per_client={"client": [0, 3], "auc": [0.25, 0.75], "own_test.auc": [0.1, math.nan]},
+    )
+    history = History.from_jsonl(History([record(), measured]).to_jsonl())
+    assert history.metrics == ["auc", "own_test.auc"]
+    assert history.column("auc.average_model")[1] == 0.6
+    assert math.isnan(history.column("auc.mean")[0])
+    assert history.column("own_test.auc.mean")[1] == 0.4
+    assert history.column("auc.clients.3")[1] == 0.75
+    assert math.isnan(history.column("own_test.auc.clients.3")[1])
+    assert history.column("baseline")[1] == 70
+    for name in history.columns:
+        assert len(history.column(name)) == 2
+    with pytest.raises(Misuse, match=r"Did you mean 'auc\.mean'"):
+        history.column("auk.mean")
+
+
+def test_a_record_without_metrics_has_the_keys_of_before_and_the_baseline():
+    assert list(record().as_dict()) == [
+        "round", "step", "accuracy", "loss", "consensus_distance", "bytes_sent", "wall_seconds",
+        "msd", "baseline",
+    ]  # fmt: skip

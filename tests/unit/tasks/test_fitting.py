@@ -9,7 +9,8 @@ from torch.nn import functional
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
-from tacit.tasks.criteria import BinaryLoss, TokenLoss, count_correct, logits_of
+from tacit.tasks.criteria import BinaryLoss, TokenLoss, logits_of
+from tacit.tasks.metrics.batch import read_classes
 
 N = 3
 GRAPH = tacit.Topology.ring(N).mixing()
@@ -125,7 +126,7 @@ class TestTokens:
         output = task.loss.flat(theta, x)
         own = loss(output.flatten(0, 1), y.flatten())
         assert float(task.loss(theta, x, y)) == pytest.approx(float(own))
-        counted = int(count_correct(task.loss.criterion, output, y)[1])
+        counted = int(read_classes(task.loss.criterion, output, y).counted.sum())
         assert counted == int((y != 0).sum())
 
     def test_private_training_of_tokens(self):

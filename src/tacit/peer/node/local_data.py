@@ -14,6 +14,7 @@ from typing import Any
 from tacit.config.options import import_object
 from tacit.config.sections import Config
 from tacit.config.tasks import (
+    add_metrics,
     clip_gradients,
     load_data,
     make_partition,
@@ -26,6 +27,7 @@ from tacit.peer.federation.manifest import OWN_DATA
 from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
+from tacit.tasks.evaluation import TestSet
 from tacit.tasks.parts import Parts
 
 FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
@@ -79,7 +81,13 @@ def load_local_data(
         local = _from_arrays(config, f"--data {source}", *read_arrays(path))
     else:
         local = _from_partition(config, clients, position, source)
-    return replace(local, task=clip_gradients(config, local.task))
+    task = clip_gradients(config, local.task)
+    if config.run.metrics is None:
+        return replace(local, task=task)
+    if not isinstance(task.evaluation, TestSet):
+        note = f"{local.note}; without run.metrics, because there are no test samples"
+        return replace(local, task=task, note=note)
+    return replace(local, task=add_metrics(config, task))
 
 
 def _from_function(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:

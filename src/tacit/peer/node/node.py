@@ -28,6 +28,7 @@ from tacit.peer.node.digest_comparison import DigestComparison, begin_witness, c
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys, has_records
 from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData, load_local_data
+from tacit.peer.node.node_scores import NodeScores
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.plausible_values import is_finite
 from tacit.peer.node.results import Results
@@ -431,8 +432,10 @@ class Node:
         task = self.local.task.to(context.manifest.config.run.device)
         number = self.step * self.algorithm.gradients_per_step
         scores = task.evaluation.at_batch(number).models(self.state.theta, [self.local.index])
-        accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
-        self._results.record(self.step, float(scores.loss[0]), accuracy, self._seconds())
+        own = None
+        if (tests := task.own_tests) is not None:
+            own = tests.models(self.state.theta, [self.local.index])
+        self._results.record(self.step, NodeScores.of(scores, own), self._seconds())
 
     def _check_finite(self, context: RosterContext) -> None:
         """Raise Diverged instead of saving a state that is not finite."""

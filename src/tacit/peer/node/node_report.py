@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pydantic import ValidationError
 
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
@@ -26,9 +27,12 @@ from tacit.peer.node.results import read_history
 from tacit.peer.node.sent_audit import SentAudit, audit_sent
 from tacit.report import plots
 from tacit.report.audit_sections import audit_sections
+from tacit.report.finished_run import StoredConfusion
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
+from tacit.report.predictions_section import confusion_card, warning_box
 from tacit.report.spending import epsilon_text
 from tacit.report.style import PALETTE, new_figure, plot_style, svg
+from tacit.tasks.metrics.metric import describe_metric
 
 MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
@@ -69,6 +73,7 @@ def write_node_report(
     sections = {
         "Summary": _summary(audited, records, summary),
         "Training": _curves(records),
+        **({"Predictions": drawn} if (drawn := _predictions(summary)) else {}),
         "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
         **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
         **({"What was really sent": _sent(sent)} if sent is not None else {}),
@@ -83,7 +88,8 @@ def write_node_report(
         "is this node. Nothing on this page comes from its data but loss and accuracy."
     )
     try:
-        write_text(out, render_page(f"Node {audited.member}", lead, "", sections))
+        alerts = warning_box(summary.get("alerts", ()))
+        write_text(out, render_page(f"Node {audited.member}", lead, alerts, sections))
     except OSError as problem:
         raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
     return out
@@ -105,6 +111,17 @@ def _sent(sent: SentAudit) -> str:
     return lead + (table(header, rows) if rows else "") + notes
 
 
+def _predictions(summary: dict[str, Any]) -> str:
+    """The confusion matrix of the node's model, if its summary has one."""
+    if "confusion" not in summary:
+        return ""
+    try:
+        confusion = StoredConfusion.model_validate(summary["confusion"])
+    except ValidationError:
+        return "<p>The confusion matrix in summary.json is damaged.</p>\n"
+    return grid([confusion_card(confusion)])
+
+
 def _summary(
     audited: AuditedFederation, records: Sequence[dict[str, Any]], summary: dict[str, Any]
 ) -> str:
@@ -114,6 +131,11 @@ def _summary(
         "State": "finished" if summary else "not finished",
         "Loss on own data": format_number(last.get("loss")),
         "Accuracy on own data": format_number(last.get("accuracy"), ".2f", " %"),
+        "Majority baseline": format_number(last.get("baseline"), ".2f", " %"),
+        **{
+            describe_metric(name).label: format_number(value, ".4g", describe_metric(name).unit)
+            for name, value in last.get("metrics", {}).items()
+        },
         "Bytes sent": f"{last.get('bytes_sent', 0):,}",
         "Bytes received": f"{last.get('bytes_received', 0):,}",
         "Neighbours": ", ".join(_neighbours(audited)),
@@ -142,8 +164,11 @@ def _curves(records: Sequence[dict[str, Any]]) -> str:
     if not records:
         return "<p>No round was recorded.</p>\n"
     cards = []
-    for key, label in (("accuracy", "accuracy (%)"), ("loss", "loss")):
-        points = [(one["round"], one[key]) for one in records if one.get(key) is not None]
+    further = dict.fromkeys(name for one in records for name in one.get("metrics", {}))
+    labels = {"accuracy": "accuracy (%)", "loss": "loss"} | {name: name for name in further}
+    for key, label in labels.items():
+        values = [(one["round"], one.get("metrics", {}).get(key, one.get(key))) for one in records]
+        points = [(number, value) for number, value in values if value is not None]
         if points:
             figure = svg(_curve(points, label), label, "Of this node's model, by round.")
             cards.append(card(f"{key.capitalize()} on own data", figure))

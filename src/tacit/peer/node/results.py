@@ -14,6 +14,7 @@ from tacit.core.errors import Misuse
 from tacit.core.storage import append_text, read_json, write_bytes, write_json, write_text
 from tacit.core.version import __version__
 from tacit.peer.node.checkpoint_policy import write_with_retry
+from tacit.peer.node.node_scores import NodeScores
 from tacit.peer.node.node_state import NodeState
 
 
@@ -21,6 +22,7 @@ class Results:
     def __init__(self, folder: Path, state: NodeState) -> None:
         self._folder, self._state = folder, state
         self._history = folder / "history.jsonl"
+        self._last: NodeScores | None = None
 
     def drop_from(self, generation: int, step: int) -> None:
         """Remove the records of an iteration and later ones, which will be repeated.
@@ -41,8 +43,10 @@ class Results:
         for record in kept:
             self._state.scores.add(record["step"], record.get("loss"), record.get("accuracy"))
 
-    def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
-        state = self._state
+    def record(self, step: int, scores: NodeScores, seconds: float) -> None:
+        """Add an evaluation to the history, and say if its accuracy misleads."""
+        state, loss, accuracy = self._state, scores.loss, scores.accuracy
+        self._last = scores
         state.report(loss=loss, accuracy=accuracy)
         state.scores.add(step, loss, accuracy)
         state.metrics.set("tacit_loss", loss)
@@ -54,6 +58,7 @@ class Results:
             "step": step,
             "loss": loss,
             "accuracy": accuracy,
+            **scores.further(),
             **state.traffic(),
             "wall_seconds": seconds,
         }
@@ -83,6 +88,7 @@ class Results:
             "parameters": state.parameters,
             "loss": state.progress.loss,
             "accuracy": state.progress.accuracy,
+            **({} if self._last is None else self._last.summary()),
             **state.traffic(),
             "rejected": int(state.metrics.total("tacit_rejected_total")),
             "wall_seconds": seconds,
@@ -90,6 +96,8 @@ class Results:
         }
         if state.spent is not None:
             summary["privacy"] = state.spent.as_dict()
+        for alert in () if self._last is None else self._last.alerts:
+            state.event_log.write("accuracy misleads", "warning", why=alert)
         path = self._folder / "summary.json"
         write_with_retry(state, "the summary", lambda: write_json(path, summary))
 

@@ -1,0 +1,68 @@
+"""The area under the ROC curve, by sorting."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# Scores that are sorted at a time.
+SORTED_AT_ONCE = 1 << 24
+
+
+def auc_of_logits(logits: Tensor, actual: Tensor) -> Tensor:
+    """AUC of one model; see `auc`. Logits are [n] or [n, 2] for two classes, or [n, C]."""
+    logits = logits.double()
+    if logits.ndim == 1:
+        return auc(logits[:, None], actual, (1,))
+    if logits.shape[1] == 2:
+        # Probabilities of confident predictions all round to 1; these do not.
+        return auc(logits.diff(dim=1), actual, (1,))
+    return auc(functional.softmax(logits, 1), actual, range(logits.shape[1]))
+
+
+def auc(scores: Tensor, actual: Tensor, positives: tuple[int, ...] | range) -> Tensor:
+    """The mean of the areas of several classes, each against the rest.
+
+        AUC = P(s⁺ > s⁻) + ½ P(s⁺ = s⁻)
+
+    Classes that all or none of the samples have are left out; NaN if no class remains, or if a
+    score is NaN.
+
+    Args:
+        scores: One column per positive class, [n, c].
+        actual: The classes of the samples, [n].
+        positives: The classes that the columns are of.
+    """
+    step = max(1, SORTED_AT_ONCE // max(1, len(scores)))
+    areas = torch.cat(
+        [
+            _areas(scores[:, low : low + step], actual, positives[low : low + step])
+            for low in range(0, len(positives), step)
+        ]
+    )
+    # Not nanmean: a score that is NaN makes all of it NaN.
+    defined = ~areas.isnan()
+    mean = torch.where(defined, areas, 0).sum() / defined.sum()
+    return torch.where(scores.isnan().any(), torch.nan, mean)
+
+
+def _areas(scores: Tensor, actual: Tensor, positives: tuple[int, ...] | range) -> Tensor:
+    """The area of each column; NaN for a class that all or none have."""
+    count = len(scores)
+    values, order = scores.sort(0)
+    is_new = torch.ones_like(values, dtype=torch.bool)
+    is_new[1:] = values[1:] != values[:-1]
+    is_last = torch.ones_like(is_new)
+    is_last[:-1] = is_new[1:]
+    index = torch.arange(count, device=scores.device)[:, None]
+    first = torch.where(is_new, index, 0).cummax(0).values
+    last = torch.where(is_last, index, count).flip(0).cummin(0).values.flip(0)
+    # Twice the ranks, which ties share: whole numbers, whose sums are exact.
+    ranks = first + last + 2
+    classes = torch.tensor(list(positives), device=scores.device)
+    positive = actual[order] == classes
+    number = positive.sum(0)
+    pairs = number * (count - number)
+    wins = torch.where(positive, ranks, 0).sum(0) - number * (number + 1)
+    return torch.where(pairs > 0, wins.double() / (2 * pairs), torch.nan)
