@@ -81,6 +81,9 @@ def run_audit(
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     remarks += setting.algorithm.audit_remarks(setting.graph)
+    if setting.task.disclosure:
+        # Beside the messages that the audit looks at.
+        remarks.append(f"before training, {setting.task.disclosure}")
     chosen = [
         _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])

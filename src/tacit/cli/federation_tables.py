@@ -14,9 +14,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tacit.config.named_code import named_code
+from tacit.config.sections import OWN_DATA
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
-from tacit.peer.federation.manifest import OWN_DATA, Manifest
+from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.roster import OUTGOING, Member
 
 if TYPE_CHECKING:

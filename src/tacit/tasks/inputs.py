@@ -90,6 +90,18 @@ def read_parts(parts: Iterable[Any]) -> tuple[list[Part], InputLayout]:
     return [arrays for arrays, _ in read], read[0][1]
 
 
+def is_per_client(test: Any) -> bool:
+    """Whether held-out data are a list of one pair per client, not one pair for all."""
+    return isinstance(test, tuple | list) and bool(test) and all(map(_is_part, test))
+
+
+def _is_part(value: Any) -> bool:
+    """Whether this is the data of one client, not an array, nor the inputs or the targets."""
+    if isinstance(value, tuple | list):
+        return len(value) == 2 and isinstance(value[1], Tensor | np.ndarray)
+    return not isinstance(value, Tensor | np.ndarray) and hasattr(value, "__getitem__")
+
+
 def _read_mapping(part: Mapping[str, Any], client: int, owner: str) -> tuple[Part, InputLayout]:
     target = next((name for name in TARGET_NAMES if name in part), None)
     if target is None or len(part) < 2:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config.options import import_object
-from tacit.config.sections import Config
+from tacit.config.sections import OWN_DATA, Config
 from tacit.config.tasks import (
     clip_gradients,
     load_data,
@@ -21,9 +21,8 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.errors import Misuse, NotReady
+from tacit.data.own.arrays import Pair, check_samples, read_arrays
 from tacit.peer.federation.agreed_settings import agreed_data
-from tacit.peer.federation.manifest import OWN_DATA
-from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
