@@ -77,7 +77,7 @@ def load_data(section: DataSection, folder: Path | None, clients: Any = None) ->
         check_named_keys(section)
     check_names("data", section.options, [*DataSection.model_fields, *options], section.name)
     # A plugin's options may have names of keys for own data.
-    declared = {key: getattr(section, key, None) for key in options}
+    declared = {key: getattr(section, key) for key in options if key in DataSection.model_fields}
     with prefix_errors("[data]"):
         return data.load(
             section.name,

@@ -435,7 +435,11 @@ def test_other_sources_are_an_error(tmp_path):
     assert "is a folder" in refusal(federation(), str(tmp_path))
     assert "there is no file or folder" in refusal(federation(), str(tmp_path / "absent.npz"))
     assert "there is no file or folder" in refusal(make_config(DEALT), str(tmp_path / "absent"))
-    assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.csv"))
+    assert "has no rows" in refusal(federation(), str(tmp_path / "own.csv"))
+    (tmp_path / "own.txt").write_text("1,2\n")
+    assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.txt"))
+    (tmp_path / "own.csv").write_text("age,ill\n1,2\n")
+    assert "agreed on no label" in refusal(federation(), str(tmp_path / "own.csv"))
     assert "'own_absent:f' cannot be imported" in refusal(federation(), "own_absent:f")
     message = refusal(make_config(STREAMED), str(tmp_path))
     assert "does not go with [task]: adaptive-filtering generates its data" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -170,6 +171,12 @@ class ClientRows:
     y: NDArray[np.int64]
     x_test: NDArray[np.float64] | None = None
     y_test: NDArray[np.int64] | None = None
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """All arrays, for a digest."""
+        every = (self.x, self.y, self.x_test, self.y_test)
+        return [array for array in every if array is not None]
 
     def sums(self) -> ColumnSums:
         """The sums of the columns that need statistics, over the rows to train on."""

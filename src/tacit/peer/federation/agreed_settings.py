@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from tacit.config.options import (
     make_algorithm,
     validate_value,
 )
-from tacit.config.own_data import check_own_keys, declared_spec
+from tacit.config.own_data import check_disclosure, check_own_keys, declared_spec
 from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import OWN_DATA, Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
-from tacit.data.own.loading import class_names_of
+from tacit.data.own.loading import class_names_of, disclosed
+from tacit.data.own.sources import PLACEHOLDER
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.absence import AbsenceRules, neighbour_counts
 from tacit.peer.federation.manifest import Manifest
@@ -151,6 +153,14 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
     algorithm = with_robust_mixing(config, draft)
     with prefix_errors("[graph]"):
         algorithm.check_graph(graph)
+    told = disclosed_by(config, graph.clients)
+    check_disclosure(config, told)
+    if told and graph.directed:
+        raise Misuse(
+            "Means and deviations of columns need a masked sum, and a directed graph has none.",
+            "Agree on public ones in [data.schema], e.g. age = { mean = 50, std = 20 }; or set "
+            "standardize = false, or choose an undirected graph.",
+        )
     # A user's own model may not be installed on this machine.
     if config.task is None and ":" not in config.model.name:
         with prefix_errors("[model]"):
@@ -221,6 +231,29 @@ def absence_cautions(manifest: Manifest) -> list[str]:
             "are left must be a majority of all, and have enough neighbours"
         )
     return found
+
+
+def disclosed_by(config: Config, clients: int) -> str:
+    """What nodes tell each other to prepare their data, in words; empty if it is nothing."""
+    if config.task is not None or not config.data.is_own or config.data.label is None:
+        return ""
+    return disclosed(declared_spec(config.data), clients)
+
+
+def without_folders(config: Config) -> Config:
+    """The configuration with names of data files as nodes find them, in folders of their own."""
+    section = config.data
+    if config.task is not None or not section.is_own:
+        return config
+    names = {}
+    if section.files is not None:
+        parts = Path(section.files).parts
+        first = next((at for at, part in enumerate(parts) if PLACEHOLDER in part), len(parts) - 1)
+        names["files"] = "/".join(parts[first:])
+    for key in ("file", "test"):
+        if isinstance(name := getattr(section, key), str):
+            names[key] = Path(name).name
+    return with_keys(config, "data", **names)
 
 
 def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:

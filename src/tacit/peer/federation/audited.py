@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from tacit.config.tasks import clip_gradients, make_task, make_training_task
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import derive_key
 from tacit.experiment.auditing import AuditSubject
-from tacit.peer.federation.agreed_settings import agreed_data
+from tacit.peer.federation.agreed_settings import agreed_data, disclosed_by
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.allowed_code import check_allowed
@@ -124,4 +124,5 @@ def stand_in_task(manifest: Manifest) -> Task:
         )
         for _ in range(clients)
     ]
-    return clip_gradients(config, make_training_task(config, shape, classes, parts, None))
+    task = clip_gradients(config, make_training_task(config, shape, classes, parts, None))
+    return replace(task, names=tuple(manifest.names), disclosure=disclosed_by(config, clients))
