@@ -56,15 +56,11 @@ class AugmentSection(Section):
     """Whether half of the images are mirrored, left to right."""
 
 
-# What a column is: "number", categories, or public constants.
-ColumnKind = str | list[str | int | float | bool] | dict[str, float]
-
-
 class DataSection(OpenSection):
     """A named dataset, or own data: a file per client, one table for all, or a function."""
 
     name: str = "mnist-mini"
-    """A dataset of `tacit data list`, or "own"; "own" is the default if one of the next is set."""
+    """A dataset of `tacit data list`, or "own": data from `files`, `file` or `function`."""
     files: str | None = None
     """A file per client, such as "sites/{client}.csv"; also .tsv, .parquet, .npz, .safetensors."""
     file: str | None = None
@@ -84,11 +80,10 @@ class DataSection(OpenSection):
     ignore: list[str] | None = None
     """Columns to leave out where there is no `schema`."""
     standardize: bool | None = None
-    """Shift and scale numbers by mean and deviation over all clients' training rows; default: yes.
-    Missing numbers become the mean."""
+    """Standardise numbers over all clients' training rows, and fill in the mean; default: yes."""
     test: float | str | None = None
     """Share of each client's rows that is held out, or a file for all to test on; default: 0.2."""
-    columns: dict[str, ColumnKind] | None = Field(default=None, alias="schema")
+    columns: dict[str, Any] | None = Field(default=None, alias="schema")
     """The columns to use: "number", a list of categories, or { mean = …, std = … } each."""
     limit_train: PositiveInt | None = None
     """Number of training samples to keep, drawn at random; default: all."""

@@ -75,9 +75,9 @@ class LocalData:
     def prepared(self, config: Config, total: ColumnSums) -> LocalData:
         """These data with columns scaled by the sums of all members."""
         assert self.rows is not None
-        task = clip_gradients(config, _task_of_rows(config, self.rows, total))
+        task = _task_of_rows(config, self.rows, total)
         task = replace(task, names=self.task.names, disclosure=self.task.disclosure)
-        return replace(self, task=task, rows=None)
+        return _with_options(config, replace(self, task=task, rows=None))
 
 
 def load_local_data(
@@ -110,6 +110,11 @@ def load_local_data(
         local = _from_file(config, clients, name, path)
     else:
         local = _from_partition(config, clients, position, source)
+    return _with_options(config, local)
+
+
+def _with_options(config: Config, local: LocalData) -> LocalData:
+    """The data with what [run] says about their task."""
     return replace(local, task=clip_gradients(config, local.task))
 
 

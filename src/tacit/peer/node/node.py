@@ -315,7 +315,8 @@ class Node:
 
     def _write_model(self) -> None:
         theta, seconds = self.state.theta[0], self._seconds()
-        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
+        shared = self.local.task.disclosure
+        self._results.write_final(theta, self.algorithm.name, self.step, seconds, shared)
 
     def _unfinished(self) -> set[str]:
         """Members that are no neighbours, but may need this node to agree on a roster."""

@@ -61,8 +61,10 @@ class Results:
         write_with_retry(state, "the history", lambda: append_text(self._history, line))
         state.event_log.write("evaluated", "info", **record)
 
-    def write_final(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
-        """Write the model [P] and the summary."""
+    def write_final(
+        self, theta: Any, algorithm: str, step: int, seconds: float, shared: str = ""
+    ) -> None:
+        """Write the model [P] and the summary; `shared` says what else members were told."""
         state = self._state
         # A node that is started again after the end would overwrite traffic and times.
         with suppress(Misuse):
@@ -88,6 +90,8 @@ class Results:
             "wall_seconds": seconds,
             "version": __version__,
         }
+        if shared:
+            summary["shared"] = shared
         if state.spent is not None:
             summary["privacy"] = state.spent.as_dict()
         path = self._folder / "summary.json"
