@@ -66,6 +66,11 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
             f"{owner} is a {type(part).__name__}, but batches are drawn from keys.",
             "Give a map-style Dataset, such as the `dataset` of a DataLoader, and set batch_size.",
         )
+    if hasattr(part, "iloc"):
+        raise Misuse(
+            f"{owner} is a {type(part).__name__}.",
+            "Make a dataset of all tables: tacit.data.from_tables({name: table, …}, label=…).",
+        )
     is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
     if is_dataset and not isinstance(part, tuple | list | Tensor | np.ndarray):
         return read_part(_from_dataset(part, client, owner), client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,25 @@ def test_a_guarantee_does_not_cover_sums(sites: Path) -> None:
         build(make_config(COMMON | private | {"data": data}))
     public = data | {"schema": {"age": {"mean": 50, "std": 9}}}
     assert build(make_config(COMMON | private | {"data": public})).task.disclosure == ""
+
+
+def test_random_bad_tables_raise_nothing_but_misuse(sites: Path) -> None:
+    """Either the task is built, or the error names the file, the column or the label."""
+    rng = random.Random(1)
+    table = sites / "b.csv"
+    good = table.read_bytes()
+    refused = []
+    for _ in range(200):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(bad))
+            change = rng.choice([b"", b",", b'"', b"\n", b"\x00", b"\xff", b"inf", b"x", b";"])
+            bad[place : place + rng.randrange(3)] = change
+        table.write_bytes(bytes(bad))
+        try:
+            build(config(files=f"{sites}/{{client}}.csv", label="ill"))
+        except Misuse as problem:
+            refused.append(str(problem))
+    assert 50 < len(refused) < 200
+    for text in refused:
+        assert any(word in text for word in ("b.csv", "olumn", "label", "b has"))

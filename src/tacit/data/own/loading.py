@@ -102,6 +102,7 @@ def from_tables(
         loaded, spec = _load_tables(parts, spec, client, shared)
         class_names, disclosure = spec.classes, disclosed(spec, len(parts))
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
+        inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
     note = f"{origin}: {len(parts)} clients, {inputs}"
     named = tuple(parts)
     if client is None and isinstance(parts, OneTable):
@@ -119,7 +120,7 @@ def disclosed(spec: TableSpec, clients: int) -> str:
     return (
         f"numbers are standardised by the counts, sums and sums of squares of {count} column"
         f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
-        f"totals{tail}"
+        f"totals, which nodes compute in a masked sum{tail}"
     )
 
 

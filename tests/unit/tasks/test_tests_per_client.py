@@ -60,6 +60,21 @@ def test_nan_in_the_data_is_named() -> None:
     assert tacit.Task.from_module(Filled(), parts, batch_size=10).clients == 2
 
 
+def test_data_frames_belong_into_a_dataset() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2, 3, 4], "b": [0.0, 1, 1, 0], "y": [0, 1, 0, 1]})
+    with pytest.raises(Misuse, match="tacit.data.from_tables"):
+        tacit.Task.from_module(nn.Linear(2, 2), [frame, frame], batch_size=2)
+    dataset = tacit.data.from_tables({"one": frame, "two": frame}, label="y", test=None)
+    task = tacit.Task.from_module(nn.Linear(2, 2), dataset, batch_size=2)
+    assert task.names == ("one", "two")
+    with pytest.raises(Misuse, match="one has 4 samples, fewer than one batch of 5"):
+        tacit.Task.from_module(nn.Linear(2, 2), dataset, batch_size=5)
+    whole = tacit.data.load("mnist-mini", limit_train=20)
+    with pytest.raises(Misuse, match="have no owners"):
+        tacit.Task.from_module(nn.Linear(2, 2), whole, batch_size=5)
+
+
 def test_numpy_integers() -> None:
     three = np.int64(3)
     graph = tacit.Topology.ring(three).mixing("metropolis")

@@ -18,7 +18,6 @@ from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import NodeOptions
 from tacit.simulation import Simulation
 
-pytestmark = pytest.mark.quick
 NAMES = ["n0", "n1", "n2", "n3"]
 CONFIG = """
 [data]
