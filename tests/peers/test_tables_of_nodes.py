@@ -2,17 +2,28 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from federations import federation, log_of, models, relative_distance, run_in_turn
+from chaos import ForkedFederation
+from federations import (
+    federation,
+    free_ports,
+    log_of,
+    models,
+    relative_distance,
+    run_in_turn,
+)
+from test_roster_changes import announce, wait_for
 
 from tacit.config.build import build
-from tacit.config.loading import load_config, make_config
+from tacit.config.loading import load_config, make_config, with_keys
 from tacit.core.errors import Misuse
 from tacit.peer.federation.audited import AuditedFederation
+from tacit.peer.federation.operator import add
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import NodeOptions
@@ -111,6 +122,27 @@ def test_restarted_nodes_scale_as_before(base, done):
     events = [line["event"] for line in log_of(done, "n1")]
     assert events.count("columns standardised") == 2
     assert "resumed" in events
+
+
+def test_a_new_member_scales_as_the_others(base, done, tmp_path):
+    """The totals of the first roster are passed on; the new member's rows do not change them."""
+    sites = tmp_path / "sites"
+    shutil.copytree(base / "sites", sites)
+    shutil.copy(sites / "n0.csv", sites / "n4.csv")
+    config = with_keys(load_config(base / "clinic.toml"), "run", rounds=40)
+    home = federation(tmp_path / "f", config, clients=4)
+    with ForkedFederation(home, save_seconds=0.5, data=str(sites)) as local:
+        wait_for(home, lambda status: status.step >= 10, local)
+        before = home.manifest()
+        add(home.path, "n4", f"127.0.0.1:{free_ports(1)[0]}")
+        announce(home, before)
+        local.start("n4")
+        assert local.wait(120), [(node.name, node.last_error()) for node in local.failed()]
+    paths = [home.node(member.name).run / "columns.json" for member in home.members]
+    assert len(paths) == 5
+    totals = {tuple(json.loads(path.read_text())["sums"]) for path in paths}
+    first = json.loads((done.node("n0").run / "columns.json").read_text())
+    assert totals == {tuple(first["sums"])}
 
 
 def test_the_manifest_has_no_path_of_the_operator(base, done):

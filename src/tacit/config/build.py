@@ -122,12 +122,13 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
         parts = make_partition(config, dataset, graph.clients)
         train, test = dataset.train, dataset.test
         shape, classes = train.x.shape[1:], dataset.classes
+        check_disclosure(config, dataset.disclosure)
         if dataset.owners:
-            check_disclosure(config, dataset.disclosure)
             task = make_training_task(config, shape, classes, dataset, None)
         else:
             samples = Parts.split((train.x, train.y), parts.indices)
             task = make_training_task(config, shape, classes, samples, (test.x, test.y))
+            task = replace(task, disclosure=dataset.disclosure)
     task = clip_gradients(config, task)
     algorithm, round_length = make_algorithm_for(config, task, graph)
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)

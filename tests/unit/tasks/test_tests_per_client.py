@@ -63,7 +63,7 @@ def test_nan_in_the_data_is_named() -> None:
 def test_data_frames_belong_into_a_dataset() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1.0, 2, 3, 4], "b": [0.0, 1, 1, 0], "y": [0, 1, 0, 1]})
-    with pytest.raises(Misuse, match="tacit.data.from_tables"):
+    with pytest.raises(Misuse, match=r"tacit\.data\.from_tables"):
         tacit.Task.from_module(nn.Linear(2, 2), [frame, frame], batch_size=2)
     dataset = tacit.data.from_tables({"one": frame, "two": frame}, label="y", test=None)
     task = tacit.Task.from_module(nn.Linear(2, 2), dataset, batch_size=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,8 @@ def client_files(pattern: str) -> dict[str, Path]:
     if pattern.count(PLACEHOLDER) != 1:
         raise Misuse(f"{pattern!r} has {PLACEHOLDER} more than once.", "Write it once.")
     root = Path(*(part for part in path.parts[: _depth(path)]))
-    found = sorted(root.glob("/".join(path.parts[_depth(path) :]).replace(PLACEHOLDER, "*")))
+    below = glob.escape("/".join(path.parts[_depth(path) :])).replace(PLACEHOLDER, "*")
+    found = sorted(root.glob(below))
     before, after = (re.escape(part) for part in str(path).split(PLACEHOLDER))
     names = {}
     for one in found:
