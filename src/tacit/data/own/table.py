@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class Table:
     columns: Mapping[str, Sequence[Any] | NDArray[Any]]
     origin: str
     lines: Sequence[int] | None = None
+    _numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -57,11 +58,7 @@ class Table:
         Raises:
             Misuse: A value is no number, or infinite.
         """
-        values = self.column(name)
-        if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-            found = values.astype(np.float64)
-        else:
-            found = np.array([_number(value) for value in values], dtype=np.float64)
+        values, found = self.column(name), self._parsed(name)
         if len(wrong := np.flatnonzero(np.isinf(found))):
             row = int(wrong[0])
             text = _text(values[row])
@@ -82,11 +79,22 @@ class Table:
     def is_numeric(self, name: str) -> bool:
         """Whether all values of a column that are not missing are finite numbers."""
         values = self.column(name)
-        if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
-            return True
         if isinstance(values, np.ndarray) and values.dtype.kind == "b":
             return False
-        return not any(math.isinf(_number(value)) for value in values)
+        return not bool(np.isinf(self._parsed(name)).any())
+
+    def _parsed(self, name: str) -> NDArray[np.float64]:
+        """A column as numbers: NaN where it is missing, infinity where it is no finite number."""
+        if name not in self._numbers:
+            values = self.columns[name]
+            if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+                self._numbers[name] = values.astype(np.float64)
+            else:
+                # Python reads 1_000 as a number, but here it is more likely to be a name.
+                names = any(isinstance(value, str) and "_" in value for value in values)
+                parse = _careful_number if names else _number
+                self._numbers[name] = np.fromiter(map(parse, values), np.float64, len(values))
+        return self._numbers[name]
 
     def rows(self, chosen: NDArray[np.intp]) -> Table:
         """A table of some of the rows."""
@@ -114,20 +122,15 @@ def check_names(names: Iterable[str], origin: str) -> None:
 
 def _number(value: Any) -> float:
     """A value as a number: NaN if it is missing, infinity if it is no finite number."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.lower() in MISSING:
-            return math.nan
-        # Python also reads 1_000.
-        if "_" in text:
-            return math.inf
-        value = text
-    elif value is None:
-        return math.nan
     try:
         return float(value)
     except (TypeError, ValueError):
-        return math.inf
+        missing = value is None or (isinstance(value, str) and value.strip().lower() in MISSING)
+        return math.nan if missing else math.inf
+
+
+def _careful_number(value: Any) -> float:
+    return math.inf if isinstance(value, str) and "_" in value else _number(value)
 
 
 def _text(value: Any) -> str | None:
