@@ -19,6 +19,7 @@ from federations import (
 )
 from test_roster_changes import announce, wait_for
 
+from tacit.cli.federation_tables import describe
 from tacit.config.build import build
 from tacit.config.loading import load_config, make_config, with_keys
 from tacit.core.errors import Misuse
@@ -149,6 +150,7 @@ def test_the_manifest_has_no_path_of_the_operator(base, done):
     text = (done.path / "federation.toml").read_text()
     assert str(base) not in text
     assert 'files = "{client}.csv"' in text
+    assert "all clients learn these totals" in describe(done.path)[1]["disclosure"]
 
 
 def test_an_audit_of_the_federation_says_what_was_shared(done):
@@ -173,6 +175,16 @@ def test_a_node_reads_its_rows_of_a_common_table(base, tmp_path):
         assert local.task.parts.sizes.tolist() == [16]
     with pytest.raises(Misuse, match="no row belongs to n9"):
         load_local_data(make_config(values), 5, 4, 4, "n9", str(tmp_path))
+
+
+@pytest.mark.parametrize("files", ["../{client}.csv", "/etc/{client}.csv"])
+def test_a_manifest_does_not_lead_out_of_the_folder(base, files):
+    config = with_keys(load_config(base / "clinic.toml"), "data", files=files)
+    with pytest.raises(Misuse, match="not below --data"):
+        load_local_data(config, 4, 0, 0, "n0", str(base / "sites"))
+    config = with_keys(load_config(base / "clinic.toml"), "data", files="{client}.csv", test=files)
+    with pytest.raises(Misuse, match="not below --data"):
+        load_local_data(config, 4, 0, 0, "n0", str(base / "sites"))
 
 
 def records(client):

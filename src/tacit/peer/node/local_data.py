@@ -123,10 +123,16 @@ def _own_file(config: Config, name: str, source: Path) -> Path | None:
     path = source.expanduser()
     if not path.is_dir():
         return path
-    section = config.data
-    if section.files is not None:
-        return path / section.files.replace(PLACEHOLDER, name)
-    return None if section.file is None else path / section.file
+    named = config.data.files or config.data.file
+    return None if named is None else path / _below(named.replace(PLACEHOLDER, name))
+
+
+def _below(name: str) -> str:
+    """A name that a manifest gives to a file; raises Misuse if it leads out of the folder."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        problem = f"The manifest names the data file {name!r}, which is not below --data."
+        raise Misuse(problem, "Ask the operator for another name, or give the file with --data.")
+    return name
 
 
 def _from_file(config: Config, clients: int, name: str, path: Path) -> LocalData:
@@ -136,7 +142,7 @@ def _from_file(config: Config, clients: int, name: str, path: Path) -> LocalData
     with prefix_errors("--data"):
         table = read_table(path)
         test = config.data.test
-        held_out = read_table(path.parent / test) if isinstance(test, str) else None
+        held_out = read_table(path.parent / _below(test)) if isinstance(test, str) else None
         return _from_table(config, clients, name, table, held_out)
 
 
