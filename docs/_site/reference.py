@@ -112,7 +112,7 @@ def section_keys(name: str) -> str:
     """The keys of one section with type, default and description."""
     from pydantic_core import PydanticUndefined
 
-    from tacit.config.sections import descriptions
+    from tacit.config.sections import descriptions, key_names
 
     kind = _section(name)
     texts = descriptions(kind)
@@ -121,7 +121,7 @@ def section_keys(name: str) -> str:
     for key, field in kind.model_fields.items():
         default = "required" if field.default is PydanticUndefined else _value(field.default)
         description = _escape(texts.get(key, ""))
-        rows.append((f"`{key}`", _type(hints[key]), default, description))
+        rows.append((f"`{key_names(kind)[key]}`", _type(hints[key]), default, description))
     return _table(("key", "type", "default", "meaning"), rows)
 
 
@@ -333,6 +333,8 @@ def _type(hint: Any) -> str:
         return " or ".join(f'`"{one}"`' for one in arguments)
     if hasattr(hint, "__metadata__"):
         return _type(hint.__origin__)
+    if origin is dict:
+        return "table"
     inner = [one for one in arguments if one is not type(None) and "Tensor" not in str(one)]
     if origin in (list, tuple) or "Sequence" in str(origin):
         return f"list of {_plural(_type(inner[0]))}" if inner else "list"

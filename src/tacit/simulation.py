@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare, sampling_remarks
+from tacit.core.checks import is_count
 from tacit.core.devices import Precision, check_device, check_precision, float32_products
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
@@ -70,6 +71,11 @@ class Setting:
     prg: Generator | KeyRing = "philox"
     precision: Precision = "float32"
     metrics: Metrics | None = None
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The name of each client: its own if it has one, else its number."""
+        return self.task.names or tuple(map(str, range(self.task.clients)))
 
     @property
     def start_alike(self) -> bool:
@@ -396,10 +402,12 @@ def simulate(
         >>> run.theta.shape
         torch.Size([3, 2])
     """
-    if not isinstance(steps, int) or steps < 0:
+    if not is_count(steps, 0):
         raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
+    # NumPy's integers become Python's, which all files can hold.
+    steps = int(steps)
     every = max(1, steps // 10) if record_every is None else record_every
-    if not isinstance(every, int) or every < 1:
+    if not is_count(every):
         raise Misuse(
             f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None."
         )

@@ -11,7 +11,7 @@ from code_blocks import ROOT, pages
 
 import tacit
 from tacit.algorithms import ALGORITHMS
-from tacit.config.sections import Config, descriptions
+from tacit.config.sections import Config, descriptions, key_names
 
 pytestmark = pytest.mark.quick
 
@@ -103,9 +103,9 @@ def test_every_configuration_key_is_on_the_page():
             if hasattr(kind, "model_fields")
         )
         texts = descriptions(section)
-        for key in section.model_fields:
+        for field_name, key in key_names(section).items():
             assert f"| `{key}` |" in text
-            assert texts[key]
+            assert texts[field_name]
     for name in ALGORITHMS:
         if ALGORITHMS.package(name) is None:
             assert f'`"{name}"`' in text

@@ -185,14 +185,16 @@ def log_of(home, name):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def run_in_turn(folders, names, seconds):
+def run_in_turn(folders, names, seconds, options=None):
     """Run several federations one after the other, each node in one process."""
+    options = options or NodeOptions()
     context = forkserver()
     processes = {}
     deadline = time.monotonic() + seconds
     try:
         for name in names:
-            processes[name] = context.Process(target=_run_nodes, args=(name, folders), daemon=True)
+            work = (name, folders, options)
+            processes[name] = context.Process(target=_run_nodes, args=work, daemon=True)
             processes[name].start()
         for name, process in processes.items():
             process.join(max(1, deadline - time.monotonic()))
@@ -214,7 +216,7 @@ def forkserver():
     return context
 
 
-def _run_nodes(name, folders):
+def _run_nodes(name, folders, options):
     """Run the node `name` of each federation."""
     die_with_parent()
     torch.set_num_threads(1)
@@ -222,7 +224,7 @@ def _run_nodes(name, folders):
         node = FederationFolder(folder).node(name)
         node.run.mkdir(parents=True, exist_ok=True)
         with (node.run / "log.jsonl").open("a", encoding="utf-8") as log:
-            Node(node, NodeOptions(), EventLog(log, name)).run()
+            Node(node, options, EventLog(log, name)).run()
 
 
 def die_with_parent():

@@ -19,6 +19,7 @@ from tacit.auditing.bounds.coalition_bounds import coalition_bounds
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
+from tacit.auditing.client_names import describe_clients
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
@@ -81,6 +82,11 @@ def run_audit(
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     remarks += setting.algorithm.audit_remarks(setting.graph)
+    if setting.task.names:
+        remarks.append(f"clients: {describe_clients(setting.task.names)}")
+    if setting.task.disclosure:
+        # Beside the messages that the audit looks at.
+        remarks.append(f"before training, {setting.task.disclosure}")
     chosen = [
         _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])

@@ -164,7 +164,8 @@ def audit(
         folder = out or source / "audit"
     else:
         folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
-        victims = [_client_number(one) for one in victim or ["0"]]
+        names = next(iter(subjects.values())).experiment.task.names
+        victims = [_client_number(one, names) for one in victim or ["0"]]
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
@@ -218,7 +219,11 @@ def audit(
         print(f"Numbers: {written}\nReport: {page}")
 
 
-def _client_number(text: str) -> int:
+def _client_number(text: str, names: tuple[str, ...]) -> int:
+    from tacit.auditing.client_names import client_position
+
+    if names:
+        return client_position(text, names)
     if text.isdecimal():
         return int(text)
     raise Misuse(f"--victim {text} is not the number of a client.", "Give a number, such as 0.")

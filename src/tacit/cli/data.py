@@ -15,7 +15,7 @@ from tacit.cli.arguments import Data
 if TYPE_CHECKING:
     from tacit.data import DatasetDescription
 
-app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, show.")
+app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, show; schemas of own tables.")
 
 Name = Annotated[str, typer.Argument(help="Name of a dataset; see `tacit data list`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
@@ -81,6 +81,33 @@ def show(name: Name, data: Data = None, as_json: Json = False) -> None:
         if value not in ("", None):
             table.add_row(key.replace("_", " "), str(value))
     Console().print(table)
+
+
+@app.command()
+def schema(
+    files: Annotated[list[Path], typer.Argument(help="Tables: .csv, .tsv or .parquet files.")],
+    label: Annotated[str, typer.Option(help="The column with the class.")],
+    client: Annotated[
+        str | None, typer.Option(help="The column that names the client of each row.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out; may be repeated.")
+    ] = None,
+) -> None:
+    """Print a schema of own tables, to complete and put into a configuration.
+
+    It has the categories that occur in these files: add those that others have.
+    """
+    from tacit.config.toml import to_toml
+    from tacit.data.own.files import read_table
+    from tacit.data.own.spec import TableSpec
+
+    tables = [read_table(path) for path in files]
+    without = () if client is None else (client,)
+    spec = TableSpec(label, ignore=tuple(ignore or ())).completed(tables, without)
+    head: dict[str, Any] = {"label": label, "classes": list(spec.classes)}
+    columns = {one.name: list(one.categories) or "number" for one in spec.columns}
+    print(to_toml({"data": head, "data.schema": columns}), end="")
 
 
 def _plain(description: DatasetDescription) -> dict[str, Any]:

@@ -360,7 +360,7 @@ def up(
     folder: Folder,
     data: Annotated[
         str | None,
-        typer.Option(help="--data of each node, with {name} for its name: parts/{name}.npz."),
+        typer.Option(help="--data of each node, with {name} for its name: sites/{name}.csv."),
     ] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     allow_code: AllowCode = None,

@@ -14,9 +14,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tacit.config.named_code import named_code
+from tacit.config.sections import OWN_DATA
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
-from tacit.peer.federation.manifest import OWN_DATA, Manifest
+from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.roster import OUTGOING, Member
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "robust": robust.model_dump() if (robust := manifest.config.robust) else None,
         "subject": manifest.config.task_name,
         "runs": [asdict(code) for code in named_code(manifest.config)],
+        "disclosure": _disclosure(manifest),
         "graph": manifest.topology.describe(),
         "directed": manifest.topology.directed,
         **manifest.absence.as_dict(),
@@ -77,6 +79,17 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "sections": manifest.sections,
     }
     return manifest, description
+
+
+def _disclosure(manifest: Manifest) -> str:
+    """What members tell each other to prepare their tables, in words."""
+    config = manifest.config
+    if config.task is not None or config.data.label is None:
+        return ""
+    # Needs torch, which takes seconds to import.
+    from tacit.peer.federation.agreed_settings import disclosed_by
+
+    return disclosed_by(config, len(manifest.members))
 
 
 def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> dict[str, Any]:
@@ -124,6 +137,9 @@ def print_description(description: dict[str, Any], console: Console) -> None:
     console.print("What runs at members:", highlight=False)
     for code in description["runs"]:
         line = f"  {code['key']} = {code['name']!r}: {_format_origin(code)}"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    if told := description["disclosure"]:
+        line = f"Before training, {told}."
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     targets = "sends to" if description["directed"] else "neighbours"
     columns = ("node", "address", targets, "certificate", "expires")

@@ -25,8 +25,9 @@ def node(
     data: Annotated[
         str | None,
         typer.Option(
-            help="The node's own data: a .npz or .safetensors file with x and y, "
-            "package.module:function, or, for trials with a known dataset, the folder of datasets."
+            help="The node's own data: a table (.csv, .parquet), a .npz or .safetensors file with "
+            "x and y, the folder of its file, package.module:function, or, for trials with a known "
+            "dataset, the folder of datasets."
         ),
     ] = None,
     listen: Annotated[

@@ -61,6 +61,8 @@ class ProgressBars(progress.Progress):
             rounds, t = experiment.config.run.rounds, simulation.t
             self.update(task, total=experiment.steps, completed=t, rounds=rounds, metric="")
             lines = [experiment.graph.describe()]
+            if (dataset := experiment.dataset) is not None and dataset.clients:
+                lines += [one for one in (dataset.note, dataset.disclosure) if one]
             if simulation.hosted.group.ranks > 1:
                 lines.append(simulation.hosted.partition.describe())
             lines.append(

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.config.graphs import make_graph
+from tacit.config.graphs import make_graph, with_clients
 from tacit.config.guarantee import with_guarantee
 from tacit.config.options import make_algorithm
+from tacit.config.own_data import check_disclosure, check_named_keys
 from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import Config
 from tacit.config.tasks import (
@@ -100,7 +101,14 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
 
     `folder` holds the datasets. Give the `dataset` if it is loaded already.
     """
-    graph = make_graph(config.graph, config.run.seed)
+    own, graph_section = config.task is None and config.data.is_own, config.graph
+    if own:
+        dataset = dataset or load_data(config.data, folder, config.graph.options.get("clients"))
+        graph_section = with_clients(config.graph, len(dataset.clients))
+    elif config.task is None:
+        with prefix_errors("[data]"):
+            check_named_keys(config.data)
+    graph = make_graph(graph_section, config.run.seed)
     check_device(config.run.device, "run.device")
     # A first version with nominal lengths, to find errors before the data are loaded.
     section = config.algorithm
@@ -116,10 +124,14 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
         dataset = dataset or load_data(config.data, folder)
         parts = make_partition(config, dataset, graph.clients)
         train, test = dataset.train, dataset.test
-        samples = Parts.split((train.x, train.y), parts.indices)
-        task = make_training_task(
-            config, train.x.shape[1:], dataset.classes, samples, (test.x, test.y)
-        )
+        shape, classes = train.x.shape[1:], dataset.classes
+        check_disclosure(config, dataset.disclosure)
+        if dataset.owners:
+            task = make_training_task(config, shape, classes, dataset, None)
+        else:
+            samples = Parts.split((train.x, train.y), parts.indices)
+            task = make_training_task(config, shape, classes, samples, (test.x, test.y))
+            task = replace(task, disclosure=dataset.disclosure)
     task = add_metrics(config, clip_gradients(config, task))
     algorithm, round_length = make_algorithm_for(config, task, graph)
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)

@@ -57,6 +57,19 @@ def make_graph(section: GraphSection, seed: int) -> Graph:
         return topology.mixing(section.mixing, **options)
 
 
+def takes_clients(kind: str) -> bool:
+    """Whether a kind of graph exists for any number of clients."""
+    make = TOPOLOGIES.get(kind)
+    return make is not None and bool({"n", "clients"} & inspect.signature(make).parameters.keys())
+
+
+def with_clients(section: GraphSection, clients: int) -> GraphSection:
+    """The section for so many clients, where it leaves their number open."""
+    if not clients or "clients" in section.options or not takes_clients(section.kind):
+        return section
+    return GraphSection.model_validate({**section.model_dump(), "clients": clients})
+
+
 def _make_topology(section: GraphSection, seed: int) -> Topology:
     kind = section.kind
     if kind not in TOPOLOGIES:

@@ -10,14 +10,21 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tacit.config.sections import DATA_SECTIONS, GRAPH_FILE_KEYS, Config
+from tacit.config.sections import (
+    DATA_FILE_KEYS,
+    DATA_SECTIONS,
+    GRAPH_FILE_KEYS,
+    Config,
+    key_names,
+)
 from tacit.core.errors import Misuse, unknown_name
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Some editors put a byte-order mark in front.
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise Misuse(
             f"There is no configuration file {path}.", "Check the name; examples/ has some."
@@ -96,21 +103,26 @@ def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
 
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:
     """Make file names absolute, so that the config.toml of a run works from any folder."""
-    graph = values.get("graph")
-    if not isinstance(graph, dict):
-        return values
-    files = {
-        key: str((base / graph[key]).resolve())
-        for key in GRAPH_FILE_KEYS
-        if isinstance(graph.get(key), str)
-    }
-    return values | {"graph": graph | files}
+    for name, keys in (("graph", GRAPH_FILE_KEYS), ("data", DATA_FILE_KEYS)):
+        section = values.get(name)
+        if not isinstance(section, dict):
+            continue
+        files = {
+            key: str((base / section[key]).resolve())
+            for key in keys
+            if isinstance(section.get(key), str)
+        }
+        values = values | {name: section | files}
+    return values
 
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:
     """The first error in words."""
     error = problem.errors()[0]
     path = [str(part) for part in error["loc"]]
+    # Where a key takes several types, the last part is the type that was tried.
+    while len(path) > 2 and (path[-1] in ("int", "float", "str") or "[" in path[-1]):
+        path.pop()
     key, value = ".".join(path), error.get("input")
     if error["type"] == "extra_forbidden":
         kind = "section" if isinstance(value, dict) else "key"
@@ -131,4 +143,4 @@ def _known_keys(path: list[str]) -> list[str]:
         annotation = model.model_fields[key].annotation
         candidates = [annotation, *get_args(annotation)]
         model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-    return list(model.model_fields)
+    return list(key_names(model).values())

@@ -45,11 +45,10 @@ def named_code(config: Config) -> list[NamedCode]:
             found.append(NamedCode("run.metrics", name, name))
     if config.task is not None:
         return [*found, NamedCode("task.name", config.task.name)]
-    return [
-        *found,
-        _find("model.name", config.model.name, MODELS),
-        _find("data.name", config.data.name, DATASETS, by_path=False),
-    ]
+    found.append(_find("model.name", config.model.name, MODELS))
+    if (function := config.data.function) is not None:
+        return [*found, NamedCode("data.function", function, function)]
+    return [*found, _find("data.name", config.data.name, DATASETS, by_path=False)]
 
 
 def _find(key: str, name: str, registry: Registry[Any], *, by_path: bool = True) -> NamedCode:

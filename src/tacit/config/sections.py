@@ -10,10 +10,15 @@ import inspect
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 # Keys of [graph] that name files.
 GRAPH_FILE_KEYS = ("matrix", "path")
+# Keys of [data] that name files.
+DATA_FILE_KEYS = ("files", "file", "test")
+# Keys of [data] that say where own data come from.
+OWN_DATA_KEYS = ("function", "files", "file")
+OWN_DATA = "own"  # the data.name of data that the clients bring
 # Sections that a [task] replaces.
 DATA_SECTIONS = ("data", "partition", "model")
 
@@ -52,10 +57,34 @@ class AugmentSection(Section):
 
 
 class DataSection(OpenSection):
-    """The dataset."""
+    """A named dataset, or own data: a file per client, one table for all, or a function."""
 
     name: str = "mnist-mini"
-    """A dataset of `tacit data list`; in a federation also "own"."""
+    """A dataset of `tacit data list`, or "own": data from `files`, `file` or `function`."""
+    files: str | None = None
+    """A file per client, such as "sites/{client}.csv"; also .tsv, .parquet, .npz, .safetensors."""
+    file: str | None = None
+    """One table with the rows of all clients; without `client`, [partition] divides it."""
+    function: str | None = None
+    """Your own "package.module:function", which returns the data of all clients or of one."""
+    client: str | None = None
+    """The column of `file` that names the client of each row."""
+    clients: list[str] | None = None
+    """Names of the clients, in the order of the graph; default: all, sorted."""
+    label: str | None = None
+    """The column with the class; tables need it."""
+    classes: int | list[str | int] | None = None
+    """Names of the classes in order, or their number; default: all that occur."""
+    shape: list[PositiveInt] | None = None
+    """Shape of one input; a federation needs it for own data that are no tables."""
+    ignore: list[str] | None = None
+    """Columns to leave out where there is no `schema`."""
+    standardize: bool | None = None
+    """Standardise numbers over all clients' training rows, and fill in the mean; default: yes."""
+    test: float | str | None = None
+    """Share of each client's rows that is held out, or a file for all to test on; default: 0.2."""
+    columns: dict[str, Any] | None = Field(default=None, alias="schema")
+    """The columns to use: "number", a list of categories, or { mean = …, std = … } each."""
     limit_train: PositiveInt | None = None
     """Number of training samples to keep, drawn at random; default: all."""
     limit_test: PositiveInt | None = None
@@ -64,6 +93,18 @@ class DataSection(OpenSection):
     """Seed of everything that is drawn from the dataset's files; independent of `run.seed`."""
     augment: AugmentSection | None = None
     """Random changes of the images in training; default: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_own_data(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "name" not in values and values.keys() & {*OWN_DATA_KEYS}:
+            return {"name": OWN_DATA, **values}
+        return values
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the clients bring their own data."""
+        return self.name == OWN_DATA
 
 
 class PartitionSection(OpenSection):
@@ -233,12 +274,17 @@ class Config(Section):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, without keys that are None or that a [task] replaces."""
-        plain = self.model_dump(exclude_none=True)
+        plain = self.model_dump(exclude_none=True, by_alias=True)
         if self.task is not None:
             for section in DATA_SECTIONS:
                 del plain[section]
             del plain["run"]["batch_size"]
         return plain
+
+
+def key_names(section: type[BaseModel]) -> dict[str, str]:
+    """The keys of a section as they are written, by the field that holds them."""
+    return {name: field.alias or name for name, field in section.model_fields.items()}
 
 
 def descriptions(section: type[Section]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tacit import data, models
 from tacit.config.options import check_names, import_object, validate_value
+from tacit.config.own_data import check_named_keys, load_own_data
 from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.randomness import derive_key
@@ -34,7 +35,7 @@ def make_training_task(
     config: Config,
     shape: Sequence[int],
     classes: int,
-    parts: Parts | Sequence[tuple[Tensor, Tensor]],
+    parts: Parts | Sequence[tuple[Tensor, Tensor]] | data.Dataset,
     test: tuple[Tensor, Tensor] | None,
 ) -> Task:
     """Make the task of training the configured model.
@@ -43,7 +44,7 @@ def make_training_task(
         config: The configuration.
         shape: Shape of one input.
         classes: Number of classes.
-        parts: Inputs and classes of each client.
+        parts: Inputs and classes of each client, or a dataset that knows its clients.
         test: Inputs and classes to evaluate on; None: each client's own.
     """
     section, augment = config.data.augment, None
@@ -87,10 +88,16 @@ def make_metrics(config: Config) -> Metrics | None:
     return metrics
 
 
-def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
+def load_data(section: DataSection, folder: Path | None, clients: Any = None) -> data.Dataset:
+    """Load a named dataset from its folder, or own data of so many clients."""
+    if section.is_own:
+        return load_own_data(section, clients)
     with prefix_errors("[data]"):
-        known = [*DataSection.model_fields, *data.describe(section.name).options]
-    check_names("data", section.options, known, section.name)
+        options = list(data.describe(section.name).options)
+        check_named_keys(section)
+    check_names("data", section.options, [*DataSection.model_fields, *options], section.name)
+    # A plugin's options may have names of keys for own data.
+    declared = {key: getattr(section, key) for key in options if key in DataSection.model_fields}
     with prefix_errors("[data]"):
         return data.load(
             section.name,
@@ -98,13 +105,29 @@ def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
             seed=section.seed,
             limit_train=section.limit_train,
             limit_test=section.limit_test,
+            **{key: value for key, value in declared.items() if value is not None},
             **section.options,
         )
 
 
 def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Partition:
-    """Divide the training samples; every client gets at least one batch."""
+    """Divide the training samples; every client gets at least one batch.
+
+    Samples that have owners stay with them.
+    """
     section = config.partition
+    if dataset.owners:
+        if section.options or section.kind != "iid":
+            problem = "[partition] divides samples, but these belong to their clients."
+            raise Misuse(problem, "Remove the section.")
+        if len(dataset.clients) != clients:
+            raise Misuse(
+                f"The data have {len(dataset.clients)} clients "
+                f"({', '.join(dataset.clients[:5])}{', …' if len(dataset.clients) > 5 else ''}), "
+                f"the graph has {clients}.",
+                f"Set graph.clients = {len(dataset.clients)}, or leave it out.",
+            )
+        return Partition(dataset.owners, "own", "each client's own")
     for key, value in section.options.items():
         validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
     with prefix_errors("[partition]"):

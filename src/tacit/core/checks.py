@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
+
+# NumPy's numbers are registered with these.
+from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 from tacit.core.errors import Misuse
@@ -12,12 +15,12 @@ from tacit.core.errors import Misuse
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether this is a finite real number; True and False are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def is_count(value: object, at_least: int = 1) -> TypeGuard[int]:
     """Whether this is an integer of at least `at_least`; True and False are not."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= at_least
 
 
 def check_number(

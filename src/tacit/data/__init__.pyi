@@ -12,6 +12,7 @@ from tacit.data.loading import (
     names as names,
 )
 from tacit.data.locate import data_folder as data_folder
+from tacit.data.own.loading import from_tables as from_tables
 from tacit.data.partitions import (
     Partition as Partition,
     classes_per_client as classes_per_client,

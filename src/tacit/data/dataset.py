@@ -46,7 +46,15 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training set and a test set; `note` is printed with results, such as "RCV1 (subset)"."""
+    """A training set and a test set, of the clients that have them or still to be divided.
+
+    Attributes:
+        note: Printed with results, such as "RCV1 (subset)".
+        clients: The clients' names, if the samples have owners.
+        owners: The training samples of each client; empty if the samples have no owners.
+        test_owners: The test samples of each client; None if all have the same.
+        disclosure: What clients told each other to prepare the data, in words.
+    """
 
     name: str
     train: Split
@@ -54,6 +62,20 @@ class Dataset:
     classes: int
     class_names: tuple[str, ...] = ()
     note: str = ""
+    clients: tuple[str, ...] = ()
+    owners: tuple[Tensor, ...] = ()
+    test_owners: tuple[Tensor, ...] | None = None
+    disclosure: str = ""
+
+    @property
+    def client_parts(self) -> list[tuple[Tensor, Tensor]]:
+        """Inputs and classes of each client, to train on; empty if samples have no owners."""
+        return self.train.parts(self.owners)
+
+    @property
+    def client_tests(self) -> list[tuple[Tensor, Tensor]] | None:
+        """Inputs and classes of each client, to test on; None if all have the same."""
+        return None if self.test_owners is None else self.test.parts(self.test_owners)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,15 @@ def load(
     note = "; ".join(part for part in (raw.note or source.title, train_note, test_note) if part)
     described = raw if isinstance(raw, Dataset) else source
     classes = raw.classes if isinstance(raw, Dataset) else len(source.class_names)
-    return Dataset(name, train, test, classes, described.class_names, note)
+    made = Dataset(name, train, test, classes, described.class_names, note)
+    if not isinstance(raw, Dataset) or not raw.clients:
+        return made
+    if train_note or test_note:
+        raise Misuse(
+            f"The samples of dataset {name} belong to its clients, and a limit is set.",
+            "Remove limit_train and limit_test.",
+        )
+    return replace(raw, name=name, train=train, test=test, note=note)
 
 
 def _find(name: str) -> DatasetSource:

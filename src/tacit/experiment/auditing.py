@@ -14,6 +14,7 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.client_names import client_position, with_positions
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
@@ -102,7 +103,7 @@ def load_variants(
 def audit(
     subject: Run | AuditSubject | Config | str | Path,
     adversary: Adversary | str | Sequence[Adversary | str] | None = None,
-    victim: int | Sequence[int] = 0,
+    victim: int | str | Sequence[int | str] = 0,
     *,
     iterations: int | None = None,
     delta: float | None = None,
@@ -122,7 +123,8 @@ def audit(
             learn most together, or `"malicious(1):echo"` for a client that deviates. By default the
             worst one and two neighbours, all of them, an eavesdropper, and the server if there is
             one.
-        victim: One client or several whose data are at stake.
+        victim: One client or several whose data are at stake, by number, or by name if they have
+            names.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             of a shorter run.
         delta: δ of the differential-privacy guarantee. By default the promised one, or 1e-5.
@@ -162,6 +164,12 @@ def audit(
         transcript, final = subject.transcript, subject.final
         if transcript is not None:
             _check_held(transcript, adversaries or ())
+    victims = [victim] if isinstance(victim, str) or not isinstance(victim, Sequence) else victim
+    if names := setting.task.names:
+        victims = [client_position(str(one), names) for one in victims]
+        adversaries = adversaries and [
+            with_positions(one, names) if isinstance(one, str) else one for one in adversaries
+        ]
     if iterations is None:
         iterations = min(10, max(1, steps))
     if iterations > steps:
@@ -170,7 +178,7 @@ def audit(
             f"Audit at most {steps}, or run longer.",
         )
     options = AuditOptions(
-        victims=victim if isinstance(victim, Sequence) else [victim],
+        victims=[_number(one) for one in victims],
         iterations=iterations,
         steps=steps,
         delta=promised_delta(setting.algorithm) if delta is None else delta,
@@ -182,6 +190,12 @@ def audit(
         progress=progress,
     )
     return run_audit_with_malicious(setting, adversaries, options)
+
+
+def _number(victim: int | str) -> int:
+    if isinstance(victim, str) and not victim.isdecimal():
+        raise Misuse(f"The victim {victim!r} is no client: they have no names.", "Give a number.")
+    return int(victim)
 
 
 def promised_delta(algorithm: Algorithm) -> float:

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 from tacit.config.loading import make_config
+from tacit.config.own_data import files_digest
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
@@ -98,6 +99,8 @@ def fingerprint(config: Config) -> str:
     for key in GRAPH_FILE_KEYS:
         if (name := plain["graph"].get(key)) and Path(name).is_file():
             plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    if config.task is None and config.data.is_own:
+        plain["data"]["contents"] = files_digest(config.data)
     for key in NEUTRAL_RUN_KEYS:
         plain["run"].pop(key, None)
     for key, default in LATER_RUN_KEYS.items():

@@ -272,7 +272,8 @@ class _ActiveRun:
         clients = experiment.graph.clients
         last = self.history[-1].as_dict() if self.history else {}
         notes = [f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}"]
-        notes += [] if experiment.dataset is None else [experiment.dataset.note]
+        if (dataset := experiment.dataset) is not None:
+            notes += [note for note in (dataset.note, dataset.disclosure) if note]
         notes += simulation.remarks + simulation.cautions
         if self.group.ranks > 1:
             notes.append(simulation.hosted.partition.describe())
@@ -285,6 +286,7 @@ class _ActiveRun:
             "steps": simulation.t,
             "rounds": simulation.t // experiment.round_length,
             "clients": clients,
+            **({"names": list(experiment.task.names)} if experiment.task.names else {}),
             "parameters": experiment.task.parameters,
             **{metric: last.get(metric) for metric in metrics},
             "wall_seconds": simulation.wall_seconds,

@@ -77,6 +77,7 @@ class Summary(StoredModel):
     steps: int
     rounds: int
     clients: int
+    names: list[str] = []  # of the clients, if they have some
     parameters: int
     accuracy: FinalSpread | None = None
     loss: FinalSpread | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse, first_line
+from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.data.augmentation import Augment
 from tacit.tasks.criteria import (
     BinaryLoss,
@@ -19,7 +19,7 @@ from tacit.tasks.criteria import (
     fitting_criterion,
 )
 from tacit.tasks.evaluation import TestSet
-from tacit.tasks.flat import FlatModule
+from tacit.tasks.flat import FlatModule, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.pure import thread_safe
@@ -87,6 +87,53 @@ def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
             )
     *inputs, targets = fitted.convert(arrays)
     return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
+
+
+def held_out_per_client(
+    flat: FlatModule, fitted: Fit, tests: Sequence[Any], held: Parts
+) -> tuple[TestSet, list[tuple[Any, Tensor]]]:
+    """Evaluation on what all clients held out, and the inputs and targets of each of them."""
+    if len(tests) != held.clients:
+        raise Misuse(
+            f"test has {len(tests)} entries for {held.clients} clients.",
+            "Give one pair (inputs, targets) for all clients, or one for each.",
+        )
+    own = []
+    for client, test in enumerate(tests):
+        with prefix_errors(f"Client {client}"):
+            own.append(held_out(flat, fitted, test, held))
+    x, y, *further = (
+        torch.cat(column)
+        for column in zip(*((one.x, one.y, *one.further) for one in own), strict=True)
+    )
+    several = bool(own[0].further)
+    pairs = [((one.x, *one.further) if several else one.x, one.y) for one in own]
+    return TestSet(flat, fitted.criterion, x, y, tuple(further)), pairs
+
+
+def check_missing(loss: ModuleLoss, held: Parts) -> None:
+    """Raise Misuse if the data have NaN that the loss cannot take."""
+    for array in held.arrays:
+        if not array.is_floating_point() or not bool(torch.isnan(array).any()):
+            continue
+        bad = torch.isnan(array).flatten(1).any(1) if array.ndim > 1 else torch.isnan(array)
+        for client in range(held.clients):
+            rows = held.order[held.offsets[client] : held.offsets[client + 1]]
+            found = bad[rows].nonzero().flatten()
+            if not len(found):
+                continue
+            sample = int(found[0])
+            # A model may have a way to deal with missing values.
+            arrays = (one[rows[sample]][None] for one in held.arrays)
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                value = loss(loss.flat.weights(), *arrays)
+            if not bool(torch.isnan(value)):
+                return
+            raise Misuse(
+                f"The data of client {client} have NaN in sample {sample}"
+                f"{f' and {len(found) - 1} more' if len(found) > 1 else ''}.",
+                "Fill in missing values, or remove these samples; tacit.data.from_tables does it.",
+            )
 
 
 def check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:

@@ -66,6 +66,11 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
             f"{owner} is a {type(part).__name__}, but batches are drawn from keys.",
             "Give a map-style Dataset, such as the `dataset` of a DataLoader, and set batch_size.",
         )
+    if hasattr(part, "iloc"):
+        raise Misuse(
+            f"{owner} is a {type(part).__name__}.",
+            "Make a dataset of all tables: tacit.data.from_tables({name: table, …}, label=…).",
+        )
     is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
     if is_dataset and not isinstance(part, tuple | list | Tensor | np.ndarray):
         return read_part(_from_dataset(part, client, owner), client)
@@ -88,6 +93,18 @@ def read_parts(parts: Iterable[Any]) -> tuple[list[Part], InputLayout]:
             "Give the same kinds of arrays to every client.",
         )
     return [arrays for arrays, _ in read], read[0][1]
+
+
+def is_per_client(test: Any) -> bool:
+    """Whether held-out data are a list of one pair per client, not one pair for all."""
+    return isinstance(test, tuple | list) and bool(test) and all(map(_is_part, test))
+
+
+def _is_part(value: Any) -> bool:
+    """Whether this is the data of one client, not an array, nor the inputs or the targets."""
+    if isinstance(value, tuple | list):
+        return len(value) == 2 and isinstance(value[1], Tensor | np.ndarray)
+    return not isinstance(value, Tensor | np.ndarray) and hasattr(value, "__getitem__")
 
 
 def _read_mapping(part: Mapping[str, Any], client: int, owner: str) -> tuple[Part, InputLayout]:

@@ -15,13 +15,14 @@ from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
+from tacit.data.dataset import Dataset
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.client_tests import ClientTests
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
-from tacit.tasks.fitting import check_augment, fit, held_out
+from tacit.tasks.fitting import check_augment, check_missing, fit, held_out, held_out_per_client
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
-from tacit.tasks.inputs import ONE_INPUT, read_parts
+from tacit.tasks.inputs import ONE_INPUT, is_per_client, read_parts
 from tacit.tasks.metrics.metric import Metrics, find_metrics
 from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
@@ -51,7 +52,9 @@ class Task:
         proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
         clip: Bound on the norm of every gradient.
         draws: What is drawn for each sample of a gradient.
+        names: The clients' names; empty if they have none.
         client_tests: Inputs and targets of each client, held out; None if all have the same.
+        disclosure: What clients told each other to prepare their data, in words.
     """
 
     loss: Loss
@@ -65,7 +68,9 @@ class Task:
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None
     draws: SampleDraws = NO_DRAWS
+    names: tuple[str, ...] = ()
     client_tests: list[tuple[Any, Tensor]] | None = None
+    disclosure: str = ""
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -75,7 +80,7 @@ class Task:
     def from_module(
         cls,
         module: nn.Module,
-        parts: Sequence[Any] | Parts,
+        parts: Sequence[Any] | Parts | Dataset,
         *,
         loss: Callable[..., Tensor] = functional.cross_entropy,
         batch_size: int | None = None,
@@ -91,12 +96,14 @@ class Task:
             parts: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]), where
                 inputs may be a tuple of tensors or a dictionary of them, which the model takes as
                 keywords; a dictionary with inputs and "labels"; or a map-style torch Dataset of
-                such samples.
+                such samples. Or a dataset of `tacit.data.from_tables`, with the clients' names
+                and test samples.
             loss: `loss(output, targets)`, a mean over the batch. Cross-entropy fits itself to
                 outputs [B, classes], [B, tokens, classes], and one logit for two classes.
             batch_size: Samples per gradient. None: every gradient uses all data of its client.
-            test: Held-out (inputs, targets) on which all models are evaluated. None: models are
-                evaluated on their clients' own data.
+            test: Held-out (inputs, targets), or a list with one such pair per client; all models
+                are evaluated on all of them. None: models are evaluated on their clients' own
+                data.
             init: Initial models: the module's own weights ("module"), one random draw for all
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
@@ -117,6 +124,13 @@ class Task:
         check_choice("init", init, ("module", "same", "independent"))
         if not isinstance(module, nn.Module):
             raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
+        names: tuple[str, ...] = ()
+        disclosure = ""
+        if isinstance(parts, Dataset):
+            names, disclosure = parts.clients, parts.disclosure
+            if test is None:
+                test = parts.client_tests or (parts.test.x, parts.test.y)
+            parts = Parts.split((parts.train.x, parts.train.y), _owners(parts))
         if isinstance(parts, Parts):
             held, layout = parts, ONE_INPUT
         else:
@@ -135,8 +149,12 @@ class Task:
         if augment is not None:
             check_augment(augment, held, layout)
         module_loss = ModuleLoss(flat, fitted.criterion)
+        check_missing(module_loss, held)
         evaluation: Evaluation = LocalLoss(module_loss, held)
-        if test is not None:
+        client_tests = None
+        if test is not None and is_per_client(test):
+            evaluation, client_tests = held_out_per_client(flat, fitted, test, held)
+        elif test is not None:
             evaluation = held_out(flat, fitted, test, held)
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
@@ -150,7 +168,9 @@ class Task:
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
         keyed_loss = replace(module_loss, keyed=flat.keyed)
         task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        return replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
+        draws = SampleDraws(augment, flat.keyed)
+        task = replace(task, draws=draws, names=names, disclosure=disclosure)
+        return replace(task, client_tests=client_tests)._checked()
 
     @classmethod
     def from_loss(
@@ -301,12 +321,23 @@ class Task:
         check_count("batch_size", self.batch_size)
         if isinstance(self.parts, Parts) and int(self.parts.sizes.min()) < self.batch_size:
             client = int(self.parts.sizes.argmin())
+            name = self.names[client] if self.names else f"Client {client}"
             raise Misuse(
-                f"Client {client} has {int(self.parts.sizes[client])} samples, fewer than one "
+                f"{name} has {int(self.parts.sizes[client])} samples, fewer than one "
                 f"batch of {self.batch_size}.",
                 "Lower batch_size or give that client more data (a partition's `minimum`).",
             )
-        return self
+        # NumPy's integers become Python's.
+        return replace(self, batch_size=int(self.batch_size))
+
+
+def _owners(dataset: Dataset) -> Sequence[Tensor]:
+    if not dataset.owners:
+        raise Misuse(
+            f"The samples of dataset {dataset.name} have no owners.",
+            "Divide them: dataset.train.parts(tacit.data.iid(…).indices).",
+        )
+    return dataset.owners
 
 
 def _takes_whole_part(loss: Loss, part: Part) -> bool:

@@ -13,9 +13,9 @@ from tacit import data
 from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
+from tacit.data.own.arrays import check_samples
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.federation.agreed_settings import agreed_data
-from tacit.peer.node.data_file import check_samples
 from tacit.peer.node.local_data import load_local_data
 
 FUNCTIONS = """
@@ -371,9 +371,9 @@ WRONG = [
     (changed(y=ALL["y"] > 0), ["bool values", "whole numbers"]),
     (changed(y=ALL["y"] + 1), ["from 1 to 2", "2 classes", "from 0 to 1"]),
     (changed(y=ALL["y"] - 1), ["from -1 to 0", "2 classes"]),
-    (changed(x=np.where(np.arange(40)[:, None] < 5, ALL["x"], np.inf)), ["not finite", "sample 5"]),
-    (changed(x=np.full((40, 3), np.nan)), ["not finite", "sample 0"]),
-    (changed(x=np.full((40, 3), 1e300)), ["not finite (as float32)", "sample 0"]),
+    (changed(x=np.where(np.arange(40)[:, None] < 5, ALL["x"], np.inf)), ["infinite", "sample 5"]),
+    (changed(x=np.full((40, 3), np.nan)), ["NaN", "sample 0"]),
+    (changed(x=np.full((40, 3), 1e300)), ["infinite (as float32)", "sample 0"]),
     (changed(x=ALL["x"].astype(np.complex64)), ["complex64 numbers", "real"]),
     (changed(x_test=ALL["x"][:, :2], y_test=ALL["y"]), ["x_test has shape (40, 2)"]),
     (changed(x_test=ALL["x"], y_test=ALL["y"] + 1), ["y_test goes from 1 to 2"]),
@@ -435,7 +435,11 @@ def test_other_sources_are_an_error(tmp_path):
     assert "is a folder" in refusal(federation(), str(tmp_path))
     assert "there is no file or folder" in refusal(federation(), str(tmp_path / "absent.npz"))
     assert "there is no file or folder" in refusal(make_config(DEALT), str(tmp_path / "absent"))
-    assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.csv"))
+    assert "has no rows" in refusal(federation(), str(tmp_path / "own.csv"))
+    (tmp_path / "own.txt").write_text("1,2\n")
+    assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.txt"))
+    (tmp_path / "own.csv").write_text("age,ill\n1,2\n")
+    assert "agreed on no label" in refusal(federation(), str(tmp_path / "own.csv"))
     assert "'own_absent:f' cannot be imported" in refusal(federation(), "own_absent:f")
     message = refusal(make_config(STREAMED), str(tmp_path))
     assert "does not go with [task]: adaptive-filtering generates its data" in message
@@ -471,9 +475,9 @@ def test_the_federation_defines_shape_and_classes():
         ({"shape": [3]}, ["need classes"]),
         ({"shape": 3, "classes": 2}, ["data.shape = 3"]),
         ({"shape": [], "classes": 2}, ["data.shape = []"]),
-        ({"shape": [0], "classes": 2}, ["data.shape = [0]"]),
-        ({"shape": [3.0], "classes": 2}, ["data.shape = [3.0]"]),
-        ({"shape": [3], "classes": 1}, ["data.classes = 1"]),
+        ({"shape": [0], "classes": 2}, ["data.shape.0 = 0"]),
+        ({"shape": [3.0], "classes": 2}, ["data.shape.0 = 3.0"]),
+        ({"shape": [3], "classes": 1}, ["classes = 1"]),
         ({"shape": [3], "classes": True}, ["data.classes = True"]),
         (
             {"shape": [3], "classes": 2, "shap": 1},

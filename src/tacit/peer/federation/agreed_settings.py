@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from tacit import data
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.config.graphs import TOPOLOGIES, make_graph
+from tacit.config.graphs import make_graph, takes_clients
 from tacit.config.guarantee import (
     make_promise,
     promise_section,
@@ -23,24 +23,22 @@ from tacit.config.guarantee import (
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import (
     algorithm_class,
-    check_names,
     make_algorithm,
     validate_value,
 )
+from tacit.config.own_data import check_disclosure, check_own_keys, declared_spec
 from tacit.config.robust import with_robust_mixing
-from tacit.config.sections import Config, GraphSection
+from tacit.config.sections import OWN_DATA, Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
+from tacit.data.own.loading import class_names_of, disclosed
+from tacit.data.own.sources import PLACEHOLDER
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.absence import AbsenceRules, neighbour_counts
-from tacit.peer.federation.manifest import OWN_DATA, Manifest
+from tacit.peer.federation.manifest import Manifest
 
 EDGE_LIST = "edges"  # the graph.kind that lists its edges
 MATRIX = "matrix"  # the graph.mixing that lists its weights
-AGREED_OPTIONS = {
-    "shape": Annotated[list[PositiveInt], Field(min_length=1)],
-    "classes": Annotated[int, Field(ge=2)],
-}
 
 
 def initial_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
@@ -55,7 +53,7 @@ def initial_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
         directed = bool(options.get("directed", False))
         check_connected(Topology.from_edges(pairs, len(names), directed), names)
         config = with_keys(config, "graph", edges=pairs)
-    if _takes_clients(kind):
+    if takes_clients(kind):
         config = with_keys(config, "graph", clients=len(names))
     graph = make_graph(config.graph, config.run.seed)
     if graph.clients != len(names):
@@ -83,7 +81,7 @@ def updated_graph(
     if config.graph.mixing == MATRIX:
         config = with_keys(config, "graph", mixing="sinkhorn" if directed else "metropolis")
     kind = config.graph.kind
-    if edges is None and _takes_clients(kind) and kind != EDGE_LIST:
+    if edges is None and takes_clients(kind) and kind != EDGE_LIST:
         config = with_keys(config, "graph", clients=len(names))
         try:
             return make_graph(config.graph, config.run.seed), config
@@ -155,6 +153,14 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
     algorithm = with_robust_mixing(config, draft)
     with prefix_errors("[graph]"):
         algorithm.check_graph(graph)
+    told = disclosed_by(config, graph.clients)
+    check_disclosure(config, told)
+    if told and graph.directed:
+        raise Misuse(
+            "Means and deviations of columns need a masked sum, and a directed graph has none.",
+            "Agree on public ones in [data.schema], e.g. age = { mean = 50, std = 20 }; or set "
+            "standardize = false, or choose an undirected graph.",
+        )
     # A user's own model may not be installed on this machine.
     if config.task is None and ":" not in config.model.name:
         with prefix_errors("[model]"):
@@ -227,10 +233,27 @@ def absence_cautions(manifest: Manifest) -> list[str]:
     return found
 
 
-def _takes_clients(kind: str) -> bool:
-    """Whether a kind of graph exists for any number of clients."""
-    make = TOPOLOGIES.get(kind)
-    return make is not None and bool({"n", "clients"} & inspect.signature(make).parameters.keys())
+def disclosed_by(config: Config, clients: int) -> str:
+    """What nodes tell each other to prepare their data, in words; empty if it is nothing."""
+    if config.task is not None or not config.data.is_own or config.data.label is None:
+        return ""
+    return disclosed(declared_spec(config.data), clients)
+
+
+def without_folders(config: Config) -> Config:
+    """The configuration with names of data files as nodes find them, in folders of their own."""
+    section = config.data
+    if config.task is not None or not section.is_own:
+        return config
+    names = {}
+    if section.files is not None:
+        parts = Path(section.files).parts
+        first = next((at for at, part in enumerate(parts) if PLACEHOLDER in part), len(parts) - 1)
+        names["files"] = "/".join(parts[first:])
+    for key in ("file", "test"):
+        if isinstance(name := getattr(section, key), str):
+            names[key] = Path(name).name
+    return with_keys(config, "data", **names)
 
 
 def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
@@ -243,16 +266,19 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
             features = validate_value("data.features", options["features"], PositiveInt)
             return (features,), known.classes
         return known.shape, known.classes
-    check_names("data", options, list(AGREED_OPTIONS), "own data")
-    for key in ("limit_train", "limit_test"):
-        if getattr(section, key) is not None:
-            problem = f"[data]: {key} is set for own data."
-            raise Misuse(problem, "Remove it: each node limits its own data.")
-    for key in AGREED_OPTIONS:
-        if key not in options:
+    check_own_keys(section)
+    if section.label is not None:
+        spec = declared_spec(section)
+        return (spec.width,), len(spec.classes)
+    for key in ("shape", "classes"):
+        if getattr(section, key) is None:
             problem = f"[data]: own data need {key}, which is not set."
-            raise Misuse(problem, "Add what all nodes agree on, e.g. shape = [30] and classes = 2.")
-    shape, classes = (
-        validate_value(f"data.{key}", options[key], kind) for key, kind in AGREED_OPTIONS.items()
-    )
-    return tuple(shape), classes
+            raise Misuse(
+                problem,
+                "Add what all nodes agree on, e.g. shape = [30] and classes = 2; or for tables "
+                "label, classes and [data.schema].",
+            )
+    if not section.shape:
+        raise Misuse(f"data.shape = {section.shape} is not possible.", "Give one number or more.")
+    with prefix_errors("[data]"):
+        return tuple(section.shape), len(class_names_of(section.classes))

@@ -7,26 +7,23 @@ which only the members have.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from tacit.auditing.client_names import client_position, describe_clients, with_positions
 from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.tasks import clip_gradients, make_task, make_training_task
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.experiment.auditing import AuditSubject
-from tacit.peer.federation.agreed_settings import agreed_data
+from tacit.peer.federation.agreed_settings import agreed_data, disclosed_by
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.tasks import Task
-
-# What an adversary's text names: the items of its brackets.
-MEMBERS = re.compile(r"\(([^()]*)\)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,21 +63,11 @@ class AuditedFederation:
         """The positions of members by name or number; by default the folder's, or the first."""
         names = self.manifest.names
         chosen = list(given) or [self.member or names[0]]
-        return [self._position(one.strip()) for one in chosen]
+        return [client_position(one.strip(), names) for one in chosen]
 
     def adversary(self, text: str) -> str:
-        """The text of an adversary with positions in place of names: "curious(a)" → "curious(0)".
-
-        A coalition by number, such as "worst(2)", is left as it is.
-        """
-        if text.strip().startswith("worst"):
-            return text
-
-        def positions(found: re.Match[str]) -> str:
-            items = (item.strip() for item in found[1].split(","))
-            return f"({','.join(str(self._position(item)) for item in items if item)})"
-
-        return MEMBERS.sub(positions, text)
+        """The text of an adversary with positions in place of names."""
+        return with_positions(text, self.manifest.names)
 
     def adversaries(self, victim: int) -> list[str]:
         """Who is audited by default: the worst neighbour, the worst two, and all of them.
@@ -94,19 +81,11 @@ class AuditedFederation:
 
     def describe(self) -> str:
         """Which client is which member."""
-        members = ", ".join(f"{at} {name}" for at, name in enumerate(self.manifest.names))
+        members = describe_clients(self.manifest.names)
         return (
             f"Clients of {self.manifest.federation}: {members}. Messages between nodes are "
             "encrypted: who listens on the network learns none of this."
         )
-
-    def _position(self, text: str) -> int:
-        names = self.manifest.names
-        if text in names:
-            return names.index(text)
-        if text.isdecimal() and int(text) < len(names):
-            return int(text)
-        raise unknown_name(f"{text!r} is not a member of the federation.", text, names)
 
 
 def stand_in_task(manifest: Manifest) -> Task:
@@ -124,4 +103,5 @@ def stand_in_task(manifest: Manifest) -> Task:
         )
         for _ in range(clients)
     ]
-    return clip_gradients(config, make_training_task(config, shape, classes, parts, None))
+    task = clip_gradients(config, make_training_task(config, shape, classes, parts, None))
+    return replace(task, names=tuple(manifest.names), disclosure=disclosed_by(config, clients))

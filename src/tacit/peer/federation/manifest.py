@@ -36,7 +36,6 @@ ABSENCE = {"patience": str, "min_neighbours": int}
 FEDERATION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}-[0-9a-f]{8}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_BYTES = 16 * 2**20
-OWN_DATA = "own"  # the data.name of a federation in which every node brings its own data
 TITLE = "# Manifest of a Tacit federation: members, graph, configuration. Signed: do not edit.\n"
 
 

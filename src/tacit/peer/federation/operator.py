@@ -26,6 +26,7 @@ from tacit.peer.federation.agreed_settings import (
     initial_graph,
     updated_graph,
     with_sampling_rate,
+    without_folders,
 )
 from tacit.peer.federation.certificates import (
     OPERATOR,
@@ -104,7 +105,7 @@ def create(
     check_roster(members, 1, len(members))
     if requests and ca_certificate is not None and authority is None:
         certify(None, requests[0], federation, days)  # raises before anything is written
-    graph, config = initial_graph(config, [member.name for member in members])
+    graph, config = initial_graph(without_folders(config), [member.name for member in members])
     check_runnable(config, graph)
     config = with_sampling_rate(config, len(members))
     absence = absence_rules(config, graph, patience, min_neighbours)

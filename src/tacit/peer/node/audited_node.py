@@ -20,6 +20,7 @@ from tacit.peer.federation.audited import stand_in_task
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.allowed_code import check_allowed
+from tacit.peer.node.column_sums import load_columns
 from tacit.peer.node.fresh_keys import read_salts, salts_file
 from tacit.peer.node.kept_messages import KeptMessages, unit_of
 from tacit.peer.node.local_data import LocalData, load_local_data
@@ -82,6 +83,9 @@ class AuditedNode:
         except Misuse:
             if data is not None:
                 raise
+        if local is not None and local.rows is not None:
+            sums = load_columns(folder.run, local.digest)
+            local = None if sums is None else local.prepared(config, sums)
         if local is not None and local.digest != digest:
             if data is not None:
                 problem = f"--data {data} are not the data that {name} trained on."

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+import torch
+from torch import Tensor
 
 from tacit.config.options import import_object
-from tacit.config.sections import Config
+from tacit.config.own_data import call_user_function, declared_spec
+from tacit.config.sections import OWN_DATA, Config
 from tacit.config.tasks import (
     add_metrics,
     clip_gradients,
@@ -21,10 +23,16 @@ from tacit.config.tasks import (
     make_task,
     make_training_task,
 )
-from tacit.core.errors import Misuse, NotReady
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
+from tacit.data.own.arrays import Pair, check_samples, read_arrays
+from tacit.data.own.files import TABLE_SUFFIXES, read_table
+from tacit.data.own.loading import disclosed
+from tacit.data.own.objects import as_table
+from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
+from tacit.data.own.spec import ClientRows
+from tacit.data.own.statistics import ColumnSums
+from tacit.data.own.table import Table
 from tacit.peer.federation.agreed_settings import agreed_data
-from tacit.peer.federation.manifest import OWN_DATA
-from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
 from tacit.tasks.evaluation import TestSet
@@ -35,11 +43,21 @@ FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 
 @dataclass(frozen=True, eq=False)
 class LocalData:
-    """The task of one node; `index` is its part in task.parts, `note` describes it in the log."""
+    """The task of one node.
+
+    Attributes:
+        task: What the node trains on; a draft as long as there are `rows`.
+        index: Its part in task.parts.
+        note: What describes it in the log.
+        rows: The rows of a table, before all members agreed on the scales of its columns.
+        table: The rows of a table as they were read, which identify the data.
+    """
 
     task: Task
     index: int
     note: str
+    rows: ClientRows | None = None
+    table: ClientRows | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -47,10 +65,21 @@ class LocalData:
         parts, digest = self.task.parts, hashlib.sha256()
         if not isinstance(parts, Parts | Sequence):
             return ""
-        for array in parts.of(self.index) if isinstance(parts, Parts) else parts[self.index]:
+        if self.table is not None:
+            arrays: Sequence[Tensor] = [torch.from_numpy(one) for one in self.table.arrays]
+        else:
+            arrays = parts.of(self.index) if isinstance(parts, Parts) else parts[self.index]
+        for array in arrays:
             digest.update(f"{array.dtype}:{tuple(array.shape)};".encode())
             digest.update(raw_bytes(array))
         return digest.hexdigest()
+
+    def prepared(self, config: Config, total: ColumnSums) -> LocalData:
+        """These data with columns scaled by the sums of all members."""
+        assert self.rows is not None
+        task = _task_of_rows(config, self.rows, total)
+        task = replace(task, names=self.task.names, disclosure=self.task.disclosure)
+        return _with_options(config, replace(self, task=task, rows=None))
 
 
 def load_local_data(
@@ -64,11 +93,13 @@ def load_local_data(
         position: The node's row in the graph.
         number: The node's permanent number, which keys its random draws.
         name: The node's name.
-        source: The option --data: "package.module:function", a .npz or .safetensors file, or the
-            folder of the datasets; None if the configuration needs no data of the node.
+        source: The option --data: "package.module:function", a table or a file of arrays, or the
+            folder of files or datasets; None if the configuration needs no data of the node.
     """
-    if source is not None and FUNCTION.fullmatch(source):
-        local = _from_function(config, clients, number, name, source)
+    function = config.data.function if source is None and config.task is None else source
+    if function is not None and FUNCTION.fullmatch(function):
+        origin = f"data.function = {function!r}" if source is None else f"--data {source}"
+        local = _from_function(config, clients, number, name, function, origin)
     elif config.task is not None:
         if source is not None:
             raise Misuse(
@@ -77,10 +108,15 @@ def load_local_data(
             )
         task = make_task(config.task, clients)
         local = LocalData(task, position, f"{config.task.name}: client {position} of {clients}")
-    elif source is not None and not (path := Path(source).expanduser()).is_dir():
-        local = _from_arrays(config, f"--data {source}", *read_arrays(path))
+    elif source is not None and (path := _own_file(config, name, Path(source))) is not None:
+        local = _from_file(config, clients, name, path)
     else:
         local = _from_partition(config, clients, position, source)
+    return _with_options(config, local)
+
+
+def _with_options(config: Config, local: LocalData) -> LocalData:
+    """The data with what [run] says about their task."""
     task = clip_gradients(config, local.task)
     if config.run.metrics is None:
         return replace(local, task=task)
@@ -90,10 +126,73 @@ def load_local_data(
     return replace(local, task=add_metrics(config, task))
 
 
-def _from_function(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:
-    """Use what a user's function returns: a task with one client, or arrays."""
-    origin = f"--data {source}"
-    made = _call_user_function(import_object(source, "--data"), origin, name)
+def _own_file(config: Config, name: str, source: Path) -> Path | None:
+    """The file of this node: the one that --data names, or its own in that folder."""
+    path = source.expanduser()
+    if not path.is_dir():
+        return path
+    named = config.data.files or config.data.file
+    return None if named is None else path / _below(named.replace(PLACEHOLDER, name))
+
+
+def _below(name: str) -> str:
+    """A name that a manifest gives to a file; raises Misuse if it leads out of the folder."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        problem = f"The manifest names the data file {name!r}, which is not below --data."
+        raise Misuse(problem, "Ask the operator for another name, or give the file with --data.")
+    return name
+
+
+def _from_file(config: Config, clients: int, name: str, path: Path) -> LocalData:
+    """Train on a table, or on a file of arrays."""
+    if path.suffix not in TABLE_SUFFIXES:
+        return _from_arrays(config, f"--data {path}", *read_arrays(path))
+    with prefix_errors("--data"):
+        table = read_table(path)
+        test = config.data.test
+        held_out = read_table(path.parent / _below(test)) if isinstance(test, str) else None
+        return _from_table(config, clients, name, table, held_out)
+
+
+def _from_table(
+    config: Config, clients: int, name: str, table: Table, test: Table | None
+) -> LocalData:
+    """Train on a table; columns that need statistics wait for those of all members."""
+    section = config.data
+    if section.label is None:
+        problem = f"{table.origin} is a table, and the federation agreed on no label."
+        raise Misuse(problem, "Agree on data.label, data.classes and [data.schema].")
+    if section.client is not None:
+        rows_of = rows_by_client(table, section.client)
+        if name not in rows_of:
+            problem = f"{table.origin}, column {section.client!r}: no row belongs to {name}."
+            raise unknown_name(problem, name, rows_of)
+        table = table.rows(rows_of[name])
+    spec = declared_spec(section)
+    rows = spec.rows(table, name, test)
+    _check_batch(config, table.origin, len(rows.y))
+    note = f"{table.origin}: {len(rows.y):,} samples to train on"
+    if rows.y_test is not None:
+        note += f", {len(rows.y_test):,} to test on"
+    told = disclosed(spec, clients)
+    # Its own sums stand in for those of all members until these are known.
+    task = replace(_task_of_rows(config, rows, rows.sums()), names=(name,), disclosure=told)
+    return LocalData(task, 0, note, rows if told else None, rows)
+
+
+def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Task:
+    """The task of a table with columns scaled by these sums."""
+    train, test = rows.scaled(total)
+    shape, classes = (rows.spec.width,), len(rows.spec.classes)
+    return make_training_task(config, shape, classes, [train], test)
+
+
+def _from_function(
+    config: Config, clients: int, number: int, name: str, source: str, origin: str
+) -> LocalData:
+    """Use what a user's function returns: a task with one client, arrays or a table."""
+    make = import_object(source, origin.partition(" ")[0])
+    made = call_user_function(make, origin, name)
     if isinstance(made, Task):
         _check_task(made, config, clients, number, origin)
         return LocalData(made, 0, f"{source}: {made!r}")
@@ -103,38 +202,21 @@ def _from_function(config: Config, clients: int, number: int, name: str, source:
             f"Return a tacit.Task with one client, or remove --data: {config.task.name} generates "
             "its data.",
         )
-    pair = list(made) if isinstance(made, tuple | list) else []
-    if len(pair) == 2 and not any(isinstance(one, tuple | list) for one in pair):
-        return _from_arrays(config, origin, (pair[0], pair[1]), None)
-    if len(pair) == 2 and all(isinstance(one, tuple | list) and len(one) == 2 for one in pair):
-        return _from_arrays(config, origin, tuple(pair[0]), tuple(pair[1]))
-    raise Misuse(
-        f"{origin} returns a {type(made).__name__} that is not data.",
-        "Return (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays, or a tacit.Task with "
-        "one client.",
-    )
-
-
-def _call_user_function(make: Any, origin: str, name: str) -> Any:
-    if not callable(make):
-        problem = f"{origin} is a {type(make).__name__}."
-        raise Misuse(problem, "Name a function that returns this node's data.")
-    try:
-        return make(name) if _takes_argument(make) else make()
-    except Exception as problem:  # whatever the user's code raises
-        # OSError: a file that is missing, or a server that is not reached.
-        raise (NotReady if isinstance(problem, OSError) else Misuse)(
-            f"{origin} fails: {type(problem).__name__}: {problem}.",
-            "Call it in Python to see where, and correct it.",
-        ) from problem
-
-
-def _takes_argument(make: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return True
-    return any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+    if isinstance(made, Mapping) and name in made:
+        # It returns the data of all clients; a node takes its own.
+        made = made[name]
+    with prefix_errors(origin):
+        if (table := as_table(made, source)) is not None:
+            return _from_table(config, clients, name, table, None)
+        try:
+            arrays = as_arrays(made, origin)
+        except Misuse:
+            raise Misuse(
+                f"it returns a {type(made).__name__} that is not data.",
+                "Return a table, or (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays, or "
+                "a tacit.Task with one client.",
+            ) from None
+    return _from_arrays(config, origin, *arrays)
 
 
 def _check_task(task: Task, config: Config, clients: int, number: int, origin: str) -> None:
@@ -162,10 +244,7 @@ def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) ->
     """Train the federation's model on the node's own arrays."""
     agreed = agreed_data(config)
     x, y = check_samples(train, agreed, origin)
-    batch = config.run.batch_size
-    if len(x) < batch:
-        problem = f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}."
-        raise Misuse(problem, "Provide more, or agree on a smaller run.batch_size.")
+    _check_batch(config, f"{origin}: x", len(x))
     held_out = None if test is None else check_samples(test, agreed, origin, "_test")
     tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
@@ -173,12 +252,20 @@ def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) ->
     return LocalData(task, 0, note)
 
 
+def _check_batch(config: Config, origin: str, samples: int) -> None:
+    batch = config.run.batch_size
+    if samples < batch:
+        problem = f"{origin} has {samples} samples, fewer than one batch of {batch}."
+        raise Misuse(problem, "Provide more, or agree on a smaller run.batch_size.")
+
+
 def _from_partition(config: Config, clients: int, position: int, folder: str | None) -> LocalData:
     """Use this node's part of a public dataset, for trials."""
     if config.data.name == OWN_DATA:
         given = "--data is not set" if folder is None else f"--data {folder} is a folder"
         problem = f"Every node brings its own data, and {given}."
-        raise Misuse(problem, "Give --data FILE.npz, FILE.safetensors or package.module:function.")
+        remedy = "Give --data FILE (.csv, .parquet, .npz or .safetensors), or a function: "
+        raise Misuse(problem, f"{remedy}package.module:function.")
     dataset = load_data(config.data, None if folder is None else Path(folder))
     partition = make_partition(config, dataset, clients)
     indices = partition.indices[position]

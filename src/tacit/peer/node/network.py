@@ -153,24 +153,38 @@ class PeerNetwork:
         return torch.stack([tensors[tag] for tensors in theirs])
 
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        tree, self._is_regular = self._tree, False
+        self._is_regular = False
+        return self._total(rows, recorded=True)
+
+    def total_before_start(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        """As `total`, for what nodes agree on before the algorithm starts.
+
+        It is no message of the algorithm, so it is not recorded. The rows must not depend on
+        messages: a node that starts again then masks the same ones.
+        """
+        return self._total(rows, recorded=False)
+
+    def _total(self, rows: Mapping[str, IntegerRows], *, recorded: bool) -> tuple[Tensor, ...]:
+        tree = self._tree
         self._state.check_interrupted()
         masked = {tag: sent.masked()[0] for tag, sent in rows.items()}
         up, down = self._next_exchange(), self._next_exchange()
         # Its own row, before it is added to others: what it adds to may change without harm.
         own_row = hashlib.sha256(raw_bytes(torch.stack(list(masked.values())))).digest()
-        self._record(up, own_row)
+        if recorded:
+            self._record(up, own_row)
         children = [client for client in self.clients if client.member.name in tree.children]
-        found = list(self._fetch(up, children, [masked] * len(children), self.name))
+        like = [masked] * len(children)
+        found = list(self._fetch(up, children, like, self.name, kept=recorded))
         sums: Tensors = {
             tag: wrapped(torch.stack([row, *(one[tag] for one in found)]).sum(0))
             for tag, row in masked.items()
         }
         if tree.parent is not None:
-            self._publish(self._packed(up, {tree.parent: sums}), kept=True)
+            self._publish(self._packed(up, {tree.parent: sums}), kept=recorded)
             (above,) = (one for one in self.clients if one.member.name == tree.parent)
-            (sums,) = self._fetch(down, [above], [sums], self.name)
-        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)), kept=True)
+            (sums,) = self._fetch(down, [above], [sums], self.name, kept=recorded)
+        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)), kept=recorded)
         self._wait_for_space()
         return tuple(sent.decode(sums[tag][None]) for tag, sent in rows.items())
 

@@ -24,6 +24,7 @@ from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
+from tacit.peer.node.column_sums import agree_on_columns, load_columns, save_columns
 from tacit.peer.node.digest_comparison import DigestComparison, begin_witness, check_and_record
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys, has_records
 from tacit.peer.node.going_back import RejoinLimits
@@ -182,7 +183,7 @@ class Node:
         comparison = DigestComparison(self.shared, context.network.clients)
         try:
             salts = self._salts(context, fresh)
-            context = context.with_salts(salts)
+            context = self._prepare_data(context.with_salts(salts))
             begin_witness(self.shared, salts, fresh)
             with comparison.run():
                 if self.state is None:
@@ -232,6 +233,25 @@ class Node:
         salts = agree_on_salts(context.network, draw())
         write_with_retry(self.shared, "the salts", partial(fresh.save, salts, digest))
         return salts
+
+    def _prepare_data(self, context: RosterContext) -> RosterContext:
+        """Scale the columns of a table by statistics of all members, if it needs some."""
+        rows, folder, digest = self.local.rows, self.folder.run, self.local.digest
+        if rows is None:
+            return context
+        sums = load_columns(folder, digest)
+        if self.state is not None and sums is None:
+            problem = f"{folder} has a checkpoint, but lacks the sums of columns of its data."
+            raise Misuse(problem, "Ask the operator to remove this node and to add it again.")
+        if self.state is None or sums is None:
+            sums = agree_on_columns(
+                context.network, context.here.graph, context.keys, rows.sums(), sums
+            )
+            save = partial(save_columns, folder, digest, sums)
+            write_with_retry(self.shared, "the sums of columns", save)
+        self.local = self.local.prepared(context.manifest.config, sums)
+        self.event_log.write("columns standardised", by=self.local.task.disclosure)
+        return context.with_data(self.local)
 
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
@@ -305,7 +325,8 @@ class Node:
 
     def _write_model(self) -> None:
         theta, seconds = self.state.theta[0], self._seconds()
-        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
+        shared = self.local.task.disclosure
+        self._results.write_final(theta, self.algorithm.name, self.step, seconds, shared)
 
     def _unfinished(self) -> set[str]:
         """Members that are no neighbours, but may need this node to agree on a roster."""

@@ -66,8 +66,10 @@ class Results:
         write_with_retry(state, "the history", lambda: append_text(self._history, line))
         state.event_log.write("evaluated", "info", **record)
 
-    def write_final(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
-        """Write the model [P] and the summary."""
+    def write_final(
+        self, theta: Any, algorithm: str, step: int, seconds: float, shared: str = ""
+    ) -> None:
+        """Write the model [P] and the summary; `shared` says what else members were told."""
         state = self._state
         # A node that is started again after the end would overwrite traffic and times.
         with suppress(Misuse):
@@ -94,6 +96,8 @@ class Results:
             "wall_seconds": seconds,
             "version": __version__,
         }
+        if shared:
+            summary["shared"] = shared
         if state.spent is not None:
             summary["privacy"] = state.spent.as_dict()
         for alert in () if self._last is None else self._last.alerts:

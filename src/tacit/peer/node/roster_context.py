@@ -76,12 +76,7 @@ class RosterContext:
         neighbourhood = Neighbourhood.of(
             graph.edges, np.array([position]), run.device, graph.weights
         )
-        own_part = torch.tensor([local.index])
-        loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
-        task = task.to(run.device)
-        objective = HostedObjective(
-            task, [number], loader, "looped", run.seed, run.device, precision=run.precision
-        )
+        objective = _objective(manifest, number, local)
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.number,
@@ -101,6 +96,11 @@ class RosterContext:
         keys, task = replace(self.keys, salts=at), self.objective.task
         here = replace(self.here, randomness=keys.randomness(task.parameters, task.dtype))
         return replace(self, keys=keys, here=here)
+
+    def with_data(self, local: LocalData) -> RosterContext:
+        """This context with the node's data as they are after all members agreed on scales."""
+        objective = _objective(self.manifest, self.objective.clients[0], local)
+        return replace(self, objective=objective, here=replace(self.here, objective=objective))
 
     def start(
         self,
@@ -132,6 +132,22 @@ class RosterContext:
         self.network.start_tick(t + 1)
         here = self.here.at(t)
         return evaluated_state(algorithm.step(here.lazy_state(state), here))
+
+
+def _objective(manifest: Manifest, number: int, local: LocalData) -> HostedObjective:
+    """The gradients of this node, which has the permanent number `number`."""
+    run, task = manifest.config.run, local.task
+    own_part = torch.tensor([local.index])
+    loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
+    return HostedObjective(
+        task.to(run.device),
+        [number],
+        loader,
+        "looped",
+        run.seed,
+        run.device,
+        precision=run.precision,
+    )
 
 
 def rejoin(

@@ -1,4 +1,4 @@
-"""The file with the data of a node: read its arrays and check them."""
+"""Files of arrays, .npz and .safetensors: read them and check them."""
 
 from __future__ import annotations
 
@@ -18,37 +18,41 @@ ARRAYS = ("x", "y", "x_test", "y_test")
 Pair = tuple[Any, Any]  # inputs and classes
 
 
-def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
-    """Read the arrays to train on and, if the file has them, those to test on."""
+def read_arrays(path: Path, key: str = "--data") -> tuple[Pair, Pair | None]:
+    """Read the arrays to train on and, if the file has them, those to test on.
+
+    Errors begin with `key`, the option or setting that names the file.
+    """
     readers: dict[str, Callable[[Path], dict[str, Any]]]
     readers = {".npz": _read_npz, ".safetensors": load_file}
     if not path.is_file():
         remedy = "Check the name, and that its disk is mounted."
-        raise NotReady(f"--data: there is no file or folder {path}.", remedy)
+        raise NotReady(f"{key}: there is no file or folder {path}.", remedy)
     if path.suffix not in readers:
         raise Misuse(
-            f"--data: {path} is not a file of arrays.",
-            'Give a .npz or .safetensors file with arrays x and y, or a "package.module:function".',
+            f"{key}: {path} is neither a table nor a file of arrays.",
+            "Give a .csv or .parquet file with [data] label set, or a .npz or .safetensors file "
+            'with arrays x and y, or a "package.module:function".',
         )
     try:
         arrays = readers[path.suffix](path)
     except OSError as problem:
         kind = Misuse if isinstance(problem, PermissionError) else NotReady
         remedy = "Check its disk and its permissions."
-        raise kind(f"--data: {path} cannot be read: {problem}.", remedy) from None
+        raise kind(f"{key}: {path} cannot be read: {problem}.", remedy) from None
     except Exception as problem:  # damaged files fail in many ways: zip, header, sizes, pickles
         raise Misuse(
-            f"--data: {path} cannot be read: {type(problem).__name__}: {problem}.",
+            f"{key}: {path} cannot be read: {type(problem).__name__}: {problem}.",
             "Write plain arrays x and y (numbers, not objects) with numpy.savez or safetensors.",
         ) from None
-    for key in arrays:
-        if key not in ARRAYS:
-            raise unknown_name(f"--data: {path} holds an array {key!r}.", key, ARRAYS)
+    for name in arrays:
+        if name not in ARRAYS:
+            raise unknown_name(f"{key}: {path} holds an array {name!r}.", name, ARRAYS)
     tested = "x_test" in arrays or "y_test" in arrays
-    for key in ARRAYS if tested else ("x", "y"):
-        if key not in arrays:
+    for name in ARRAYS if tested else ("x", "y"):
+        if name not in arrays:
             remedy = f"It has {', '.join(arrays)}: add it."
-            raise Misuse(f"--data: {path} holds no array {key!r}.", remedy)
+            raise Misuse(f"{key}: {path} holds no array {name!r}.", remedy)
     test = (arrays["x_test"], arrays["y_test"]) if tested else None
     return (arrays["x"], arrays["y"]), test
 
@@ -73,7 +77,7 @@ def check_samples(
             raise Misuse(f"{what} is a {type(array).__name__}.", "Give a tensor or a numpy array.")
     if tuple(x.shape[1:]) != shape:
         raise Misuse(
-            f"{inputs} has shape {tuple(x.shape)}, the federation's inputs have "
+            f"{inputs} has shape {tuple(x.shape)}, the agreed inputs have "
             f"[n, {', '.join(map(str, shape))}].",
             "Reshape it, or agree on another data.shape.",
         )
@@ -89,7 +93,8 @@ def check_samples(
     finite = torch.isfinite(as_float)
     if not bool(finite.all()):
         sample = int(finite.logical_not().flatten(1).any(1).nonzero()[0])
-        problem = f"{inputs} is not finite (as float32) in sample {sample}."
+        what = "is NaN" if bool(torch.isnan(as_float[sample]).any()) else "is infinite (as float32)"
+        problem = f"{inputs} {what} in sample {sample}."
         raise Misuse(problem, "Remove such samples, or fill in their values.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         problem = f"{labels} holds {values.dtype} values."
@@ -98,8 +103,8 @@ def check_samples(
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= classes:
         raise Misuse(
-            f"{labels} goes from {low} to {high}, the federation has {classes} classes.",
-            f"Number them from 0 to {classes - 1}, in the order that all nodes agreed on.",
+            f"{labels} goes from {low} to {high}, there are {classes} classes.",
+            f"Number them from 0 to {classes - 1}, in the order that all clients agreed on.",
         )
     return as_float, values
 

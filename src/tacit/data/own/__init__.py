@@ -1,0 +1,1 @@
+"""Own data: tables and arrays of clients, from files, functions and objects in memory."""

@@ -1,0 +1,208 @@
+"""Own data as a dataset: each client's rows, and what was shared to prepare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.core.checks import check_number, is_count
+from tacit.core.errors import Misuse
+from tacit.data.dataset import Dataset, Split
+from tacit.data.own.arrays import check_samples
+from tacit.data.own.hold_out import held_out
+from tacit.data.own.schema import parse_schema
+from tacit.data.own.sources import Arrays, OneTable, client_sources, one_source
+from tacit.data.own.spec import TableSpec
+from tacit.data.own.table import Table
+
+TEST_SHARE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """One client's part: a pair to train on and a pair to test on, if it has one of its own."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor] | None
+
+
+def from_tables(
+    source: Any,
+    *,
+    label: str | None = None,
+    client: str | None = None,
+    clients: Sequence[str] | None = None,
+    classes: Sequence[Any] | int | None = None,
+    schema: Mapping[str, Any] | None = None,
+    ignore: Sequence[str] = (),
+    test: Any = TEST_SHARE,
+    standardize: bool = True,
+    seed: int = 0,
+) -> Dataset:
+    """Make a dataset of the clients' own tables or arrays.
+
+    Args:
+        source: A file per client, such as "sites/{client}.csv"; one file or table for all, with
+            `client`; or a dictionary with the file, table or arrays of each client by name. Files
+            are .csv, .tsv, .parquet, .npz or .safetensors. Tables are pandas data frames, Hugging
+            Face datasets, dictionaries of columns or lists of records. Arrays are (x, y) or
+            ((x, y), (x_test, y_test)).
+        label: The column with the class; tables need it.
+        client: The column that names the client of each row. None: one table without clients.
+        clients: Names of clients, in the order of the graph; by default all, sorted.
+        classes: Names of the classes in order, or their number; by default all that occur.
+        schema: The columns to use and what they are: "number", a list of categories, or
+            {"mean": …, "std": …} with public constants; by default all columns.
+        ignore: Columns to leave out where there is no schema.
+        test: The share of each client's rows to hold out, or a file, table or arrays for all.
+        standardize: Shift and scale numbers by mean and deviation over all clients' training rows.
+        seed: Seed of the rows that are held out.
+
+    Returns:
+        The dataset; `clients`, `client_parts` and `client_tests` have one entry per client.
+
+    Raises:
+        Misuse: Files, columns or values do not fit; the message names file, line and column.
+
+    Example:
+        >>> table = {"age": [30, 41, 52, 63], "site": ["a", "a", "b", "b"], "ill": [0, 1, 0, 1]}
+        >>> from_tables(table, label="ill", client="site", test=0.5).clients
+        ('a', 'b')
+    """
+    origin, parts = client_sources(source, client, clients)
+    arrays = [name for name, part in parts.items() if not isinstance(part, Table)]
+    if arrays and len(arrays) < len(parts):
+        other = next(name for name in parts if name not in arrays)
+        problem = f"{origin}: {other} has a table, {arrays[0]} has arrays."
+        raise Misuse(problem, "Give all clients the same.")
+    shared = None if isinstance(test, float | int | None) else one_source(test, "test")
+    share = test if shared is None else None
+    if arrays:
+        loaded, class_names = _load_arrays(parts, classes, shared, share, seed)
+        inputs, disclosure = "arrays", ""
+    else:
+        if label is None:
+            raise Misuse(f"{origin} is a table, and label is not set.", "Name the column to learn.")
+        spec = TableSpec(
+            label,
+            class_names_of(classes),
+            parse_schema(schema or {}),
+            tuple(ignore),
+            standardize,
+            share,
+            seed,
+        )
+        loaded, spec = _load_tables(parts, spec, client, shared)
+        class_names, disclosure = spec.classes, disclosed(spec, len(parts))
+        inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
+        inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
+    note = f"{origin}: {len(parts)} clients, {inputs}"
+    named = tuple(parts)
+    if client is None and isinstance(parts, OneTable):
+        named, note = (), f"{origin}: {inputs}"
+    dataset = _combine(loaded, named, class_names, shared is not None)
+    return replace(dataset, note=note, disclosure=disclosure)
+
+
+def disclosed(spec: TableSpec, clients: int) -> str:
+    """What clients tell each other before training, in words; empty if it is nothing."""
+    count = len(spec.summed)
+    if not count:
+        return ""
+    tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
+    return (
+        f"numbers are standardised by the counts, sums and sums of squares of {count} column"
+        f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
+        f"totals, which nodes compute in a masked sum{tail}"
+    )
+
+
+def class_names_of(classes: Sequence[Any] | int | None) -> tuple[str, ...]:
+    """The names of the classes, which are numbers if only their number is known; empty if not."""
+    if classes is None:
+        return ()
+    if is_count(classes, 2):
+        return tuple(map(str, range(classes)))
+    if isinstance(classes, Sequence) and not isinstance(classes, str) and len(classes) > 1:
+        return tuple(str(one).strip() for one in classes)
+    remedy = 'Name two or more, e.g. ["no", "yes"], or give their number.'
+    raise Misuse(f"classes = {classes!r} is not possible.", remedy)
+
+
+def _load_tables(
+    parts: Mapping[str, Table], spec: TableSpec, client: str | None, shared: Any
+) -> tuple[list[ClientData], TableSpec]:
+    if shared is not None and not isinstance(shared, Table):
+        raise Misuse("test holds arrays, clients have tables.", "Give a table to test on.")
+    tables = list(parts.values())
+    every = tables if shared is None else [*tables, shared]
+    spec = spec.completed(every, () if client is None else (client,))
+    rows = [spec.rows(table, name, shared) for name, table in parts.items()]
+    # Training rows only: nothing of what is held out enters.
+    total = reduce(add, (one.sums() for one in rows))
+    return [ClientData(*one.scaled(total)) for one in rows], spec
+
+
+def _load_arrays(
+    parts: Mapping[str, Arrays],
+    classes: Sequence[Any] | int | None,
+    shared: Any,
+    share: Any,
+    seed: int,
+) -> tuple[list[ClientData], tuple[str, ...]]:
+    if isinstance(shared, Table):
+        raise Misuse("test is a table, clients have arrays.", "Give arrays to test on.")
+    names = class_names_of(classes)
+    count = len(names)
+    first = next(iter(parts.values()))[0][0]
+    shape = tuple(getattr(first, "shape", (0,))[1:])
+    if not count:
+        # Checked below, where errors can name the client.
+        labels = [np.asarray(train[1]) for train, _ in parts.values()]
+        whole = [one for one in labels if one.dtype.kind in "iu" and one.size]
+        count = max([2, *(int(one.max()) + 1 for one in whole)])
+    agreed, loaded = (shape, count), []
+    common = None if shared is None else check_samples(shared[0], agreed, "test")
+    for name, (train, test) in parts.items():
+        x, y = check_samples(train, agreed, name or "own data")
+        if common is not None:
+            loaded.append(ClientData((x, y), common))
+        elif test is not None:
+            loaded.append(ClientData((x, y), check_samples(test, agreed, name, "_test")))
+        elif share is None:
+            loaded.append(ClientData((x, y), None))
+        else:
+            check_number("test", share, above=0, below=1, example=0.2)
+            out = torch.from_numpy(held_out(y.numpy(), share, seed, name))
+            loaded.append(ClientData((x[~out], y[~out]), (x[out], y[out])))
+    return loaded, names or tuple(map(str, range(count)))
+
+
+def _combine(
+    loaded: Sequence[ClientData], names: tuple[str, ...], classes: tuple[str, ...], common: bool
+) -> Dataset:
+    """One dataset that knows which rows are whose."""
+    train, owners = _joined([one.train for one in loaded])
+    tests = [one.test for one in loaded if one.test is not None]
+    if not tests:
+        # Nothing is held out: models are evaluated on the data of all clients.
+        tests = [one.train for one in loaded]
+    test, test_owners = _joined(tests[:1] if common else tests)
+    dataset = Dataset("own", train, test, len(classes), classes)
+    if not names:
+        return dataset
+    own_tests = None if common or len(tests) < len(loaded) else test_owners
+    return replace(dataset, clients=names, owners=owners, test_owners=own_tests)
+
+
+def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Split, tuple[Tensor, ...]]:
+    split = Split(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))
+    ends = np.cumsum([len(y) for _, y in pairs])[:-1].tolist()
+    return split, torch.arange(len(split)).tensor_split(ends)

@@ -1,0 +1,142 @@
+"""What the columns of a table mean: numbers, or categories that become one-hot inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.checks import check_number
+from tacit.core.errors import Misuse, unknown_name
+from tacit.data.own.table import Table
+
+MOST_CATEGORIES = 50  # of a column that is not declared: more look like names or dates
+SCHEMA_REMEDY = 'Give "number", a list of categories, or { mean = …, std = … }.'
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of inputs.
+
+    Attributes:
+        name: Its name in the tables.
+        categories: Its values, one input each; empty for a number.
+        mean: A public centre, where the clients agreed on one.
+        std: A public scale.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    mean: float | None = None
+    std: float | None = None
+
+    @property
+    def width(self) -> int:
+        """How many inputs it becomes."""
+        return len(self.categories) or 1
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether its mean and deviation come from the clients' rows."""
+        return not self.categories and self.mean is None
+
+    def encode(self, table: Table) -> NDArray[np.float64]:
+        """The inputs [n, width]; a missing number is NaN, a missing category all zeros."""
+        if not self.categories:
+            return table.numbers(self.name)[:, None]
+        index = {category: at for at, category in enumerate(self.categories)}
+        found = np.zeros((len(table), self.width))
+        for row, text in enumerate(table.texts(self.name)):
+            if text is None:
+                continue
+            if text not in index:
+                problem = (
+                    f"{table.place(row)}, column {self.name!r}: {text!r} is not one of its "
+                    "categories."
+                )
+                raise unknown_name(problem, text, self.categories)
+            found[row, index[text]] = 1
+        return found
+
+
+def parse_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Columns as declared: "number", a list of categories, or public constants."""
+    return tuple(_parse(name, kind) for name, kind in schema.items())
+
+
+def _parse(name: str, kind: Any) -> Column:
+    key = f"schema.{name}"
+    if kind == "number":
+        return Column(name)
+    if isinstance(kind, Mapping) and set(kind) == {"mean", "std"}:
+        check_number(f"{key}.mean", kind["mean"])
+        check_number(f"{key}.std", kind["std"], above=0)
+        return Column(name, mean=float(kind["mean"]), std=float(kind["std"]))
+    if isinstance(kind, list | tuple) and kind:
+        categories = tuple(_category(one) for one in kind)
+        if len(set(categories)) < len(categories):
+            raise Misuse(f"{key} lists a category twice.", "List each of them once.")
+        return Column(name, categories)
+    raise Misuse(f"{key} = {kind!r} is not possible.", SCHEMA_REMEDY)
+
+
+def _category(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of all tables but those in `without`, with all categories that occur.
+
+    Raises:
+        Misuse: Tables have different columns, or a column has too many categories.
+    """
+    names = [name for name in tables[0].columns if name not in without]
+    for table in tables[1:]:
+        for name in names:
+            table.column(name)
+        if extra := [name for name in table.columns if name not in (*names, *without)]:
+            raise Misuse(
+                f"{table.origin} has a column {extra[0]!r}, which {tables[0].origin} lacks.",
+                "List the columns to use in [data.schema], or ignore this one.",
+            )
+    if not names:
+        raise Misuse(f"{tables[0].origin} has no inputs.", "Give columns beside the label.")
+    return tuple(_infer(name, tables) for name in names)
+
+
+def _infer(name: str, tables: Sequence[Table]) -> Column:
+    if all(table.is_numeric(name) for table in tables):
+        return Column(name)
+    texts = [text for table in tables for text in table.texts(name) if text is not None]
+    if 2 * sum(map(_is_number, texts)) > len(texts):
+        # Mostly numbers: the others are errors, and the first of them is named.
+        for table in tables:
+            table.numbers(name)
+    found = set(texts)
+    if len(found) > MOST_CATEGORIES:
+        raise Misuse(
+            f"Column {name!r} of {tables[0].origin} has {len(found)} different values, which are "
+            "no numbers.",
+            f"Ignore it (ignore = [{name!r}]), or list its categories in [data.schema].",
+        )
+    return Column(name, tuple(ordered(found)))
+
+
+def ordered(texts: set[str]) -> list[str]:
+    """Texts by number if all are numbers, else alphabetically."""
+    if all(_is_number(text) for text in texts):
+        return sorted(texts, key=float)
+    return sorted(texts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

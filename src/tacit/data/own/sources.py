@@ -1,0 +1,137 @@
+"""Where own data come from: files per client, one table, or objects in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.core.errors import Misuse, unknown_name
+from tacit.data.own.arrays import Pair, read_arrays
+from tacit.data.own.files import TABLE_SUFFIXES, read_table
+from tacit.data.own.objects import as_table
+from tacit.data.own.schema import ordered
+from tacit.data.own.table import Table
+
+PLACEHOLDER = "{client}"
+Arrays = tuple[Pair, Pair | None]  # to train on, and to test on
+
+
+class OneTable(dict[str, Any]):
+    """The only part of a table that is not divided among clients."""
+
+
+def client_sources(
+    source: Any, client: str | None, clients: Sequence[str] | None
+) -> tuple[str, dict[str, Any]]:
+    """What the source is called, and the table or arrays of each client."""
+    if isinstance(source, str | os.PathLike) and PLACEHOLDER in os.fspath(source):
+        pattern = os.fspath(source)
+        if client is not None:
+            problem = f"client = {client!r} does not go with {pattern!r}."
+            raise Misuse(problem, "Files say whose rows they hold: remove it.")
+        files = client_files(pattern)
+        return pattern, {name: one_source(files[name], name) for name in _chosen(files, clients)}
+    by_client = isinstance(source, Mapping) and client is None and not _is_columns(source)
+    if by_client:
+        names = {str(name): part for name, part in source.items()}
+        chosen = _chosen(names, clients)
+        return "own data", {name: one_source(names[name], f"the data of {name}") for name in chosen}
+    one = one_source(source, "own data")
+    origin = one.origin if isinstance(one, Table) else str(source)
+    if client is None:
+        return origin, OneTable({"": one})
+    if not isinstance(one, Table):
+        raise Misuse(f"{origin} holds arrays, and client = {client!r}.", "Give a table.")
+    rows = rows_by_client(one, client)
+    return origin, {name: one.rows(rows[name]) for name in _chosen(rows, clients)}
+
+
+def rows_by_client(table: Table, client: str) -> dict[str, NDArray[np.intp]]:
+    """The rows of each client, by name; a column names the client of each row."""
+    owners = table.texts(client, "client")
+    if None in owners:
+        place = table.place(owners.index(None))
+        problem = f"{place}, column {client!r}: the client is missing."
+        raise Misuse(problem, "Say whose row it is, or remove it.")
+    array = np.array(owners)
+    return {name: np.flatnonzero(array == name) for name in ordered({str(one) for one in owners})}
+
+
+def client_files(pattern: str) -> dict[str, Path]:
+    """The files of a pattern such as "sites/{client}.csv", by client."""
+    path = Path(pattern).expanduser()
+    if pattern.count(PLACEHOLDER) != 1:
+        raise Misuse(f"{pattern!r} has {PLACEHOLDER} more than once.", "Write it once.")
+    root = Path(*(part for part in path.parts[: _depth(path)]))
+    below = glob.escape("/".join(path.parts[_depth(path) :])).replace(PLACEHOLDER, "*")
+    found = sorted(root.glob(below))
+    before, after = (re.escape(part) for part in str(path).split(PLACEHOLDER))
+    names = {}
+    for one in found:
+        match = re.fullmatch(f"{before}(.+){after}", str(one))
+        if match is not None and one.is_file():
+            names[match[1]] = one
+    if not names:
+        problem = f"There is no file {pattern}."
+        raise Misuse(problem, f"Check the folder; {PLACEHOLDER} stands for a client's name.")
+    return {name: names[name] for name in ordered(set(names))}
+
+
+def _depth(path: Path) -> int:
+    """How many parts of a path come before the client's name."""
+    return next(at for at, part in enumerate(path.parts) if PLACEHOLDER in part)
+
+
+def _chosen(found: Mapping[str, Any], clients: Sequence[str] | None) -> list[str]:
+    if clients is None:
+        return list(found)
+    for name in clients:
+        if name not in found:
+            raise unknown_name(f"clients names {name!r}, which has no data.", name, found)
+    if len(set(clients)) < len(clients):
+        raise Misuse("clients names a client twice.", "Name each of them once.")
+    return list(clients)
+
+
+def _is_columns(source: Mapping[Any, Any]) -> bool:
+    """Whether a dictionary is a table: all values are plain sequences of one length."""
+    plain = (list, np.ndarray)
+    return all(
+        isinstance(one, plain)
+        and np.ndim(np.asarray(one, dtype=object)) == 1
+        and not any(isinstance(item, Mapping | Tensor | np.ndarray) for item in one[:1])
+        for one in source.values()
+    )
+
+
+def one_source(source: Any, origin: str) -> Table | Arrays:
+    """A table, or arrays to train on and to test on."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser()
+        if path.suffix in TABLE_SUFFIXES:
+            return read_table(path)
+        return read_arrays(path, "own data")
+    if (table := as_table(source, origin)) is not None:
+        return table
+    return as_arrays(source, origin)
+
+
+def as_arrays(made: Any, origin: str) -> Arrays:
+    """Arrays to train on and to test on, from (x, y) or ((x, y), (x_test, y_test))."""
+    pair = list(made) if isinstance(made, tuple | list) else []
+    if len(pair) == 2 and not any(isinstance(one, tuple | list) for one in pair):
+        return (pair[0], pair[1]), None
+    if len(pair) == 2 and all(isinstance(one, tuple | list) and len(one) == 2 for one in pair):
+        return (pair[0][0], pair[0][1]), (pair[1][0], pair[1][1])
+    raise Misuse(
+        f"{origin}: a {type(made).__name__} that is not data.",
+        "Give a table, or (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays.",
+    )

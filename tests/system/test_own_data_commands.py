@@ -1,0 +1,82 @@
+"""Own tables on the command line: run, resume, compare, audit and schemas."""
+
+import json
+import random
+
+import pytest
+
+CONFIG = """
+[data]
+files = "sites/{client}.csv"
+label = "outcome"
+
+[model]
+name = "linear"
+
+[graph]
+kind = "ring"
+
+[algorithm]
+name = "dsgt"
+lr = 0.1
+
+[run]
+rounds = 2
+batch_size = 4
+"""
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """A configuration with a byte-order mark, and three tables beside it."""
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "clinics.toml").write_text(CONFIG, encoding="utf-8-sig")
+    rng = random.Random(0)
+    for client in ("north", "south", "west"):
+        lines = ["age,ward,outcome"]
+        for row in range(20):
+            age = "" if row == 3 else f"{rng.gauss(50, 9):.1f}"
+            lines.append(f"{age},{rng.choice('AB')},{('well', 'ill')[row % 2]}")
+        (tmp_path / "sites" / f"{client}.csv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_from_tables_to_reports(tacit_here, clinics):
+    config, out = clinics / "clinics.toml", clinics / "out"
+    answer = tacit_here("run", config, "--out", out)
+    assert answer.code == 0
+    assert "3 clients, 3 inputs from 2 columns" in answer.err
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["names"] == ["north", "south", "west"]
+    assert "sums of squares of 1 column" in (out / "report.html").read_text()
+    counts = json.loads((out / "partition.json").read_text())
+    assert counts["classes"] == ["ill", "well"]
+
+    audit = ("audit", out, "--victim", "south", "--no-attacks", "--iterations", "4")
+    answer = tacit_here(*audit, "--out", clinics / "a")
+    assert answer.code == 0
+    assert "0 north, 1 south, 2 west" in answer.out
+    found = json.loads((clinics / "a" / "audit.json").read_text())
+    assert found["victims"] == [1]
+    assert any("all clients learn these totals" in remark for remark in found["remarks"])
+
+    compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")
+    assert tacit_here(*compare, "--out", clinics / "c").code == 0
+
+
+def test_a_changed_table_is_another_run(tacit_here, clinics):
+    config, out = clinics / "clinics.toml", clinics / "out"
+    assert tacit_here("run", config, "--out", out).code == 0
+    table = clinics / "sites" / "west.csv"
+    table.write_text(table.read_text() + "\n50,A,ill\n")
+    answer = tacit_here("run", config, "--out", out, "--resume")
+    assert answer.code == 2
+    assert "another configuration" in answer.err
+
+
+def test_a_schema_for_tables(tacit_here, clinics):
+    answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcome")
+    assert answer.out.splitlines()[-2:] == ['age = "number"', 'ward = ["A", "B"]']
+    answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcom")
+    assert answer.code == 2
+    assert "Did you mean 'outcome'?" in answer.err

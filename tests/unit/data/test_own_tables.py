@@ -1,0 +1,238 @@
+"""Own tables: reading, schema, statistics, hold-out, and errors that name the place."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+import tacit
+from tacit.core.errors import Misuse
+from tacit.data.own.files import read_table
+from tacit.data.own.hold_out import held_out
+from tacit.data.own.statistics import ColumnSums
+
+from_tables = tacit.data.from_tables
+
+A = """age,ward,ill
+30,north,no
+40,"south, east",yes
+NA,north,no
+50,,yes
+"""
+B = """ill;ward;age
+no;north;60
+yes;north;70
+yes;"south, east";80
+no;north;90
+"""
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    # With a byte-order mark, as spreadsheets write it.
+    (tmp_path / "a.csv").write_text(A, encoding="utf-8-sig")
+    (tmp_path / "b.csv").write_text(B, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_file_per_client(sites: Path) -> None:
+    dataset = from_tables(f"{sites}/{{client}}.csv", label="ill", test=None)
+    assert dataset.clients == ("a", "b")
+    assert dataset.class_names == ("no", "yes")
+    assert [len(y) for _, y in dataset.client_parts] == [4, 4]
+    ages = np.array([30, 40, 50, 60, 70, 80, 90.0])
+    scaled = (ages - ages.mean()) / ages.std()
+    (x, y), (other, _) = dataset.client_parts
+    # The missing age is the mean of all clients, the missing ward is neither.
+    want = np.array([[scaled[0], 1, 0], [scaled[1], 0, 1], [0, 1, 0], [scaled[2], 0, 0]])
+    assert torch.equal(x, torch.tensor(want, dtype=torch.float32))
+    assert y.tolist() == [0, 1, 0, 1]
+    assert torch.equal(other[:, 0], torch.tensor(scaled[3:], dtype=torch.float32))
+    assert "counts, sums and sums of squares of 1 column" in dataset.disclosure
+
+
+def test_one_table_gives_the_same_as_a_file_per_client(sites: Path) -> None:
+    apart = from_tables(f"{sites}/{{client}}.csv", label="ill")
+    rows = [
+        {"site": name, **dict(zip(table.columns, values, strict=True))}
+        for name in "ab"
+        for table in [read_table(sites / f"{name}.csv")]
+        for values in zip(*table.columns.values(), strict=True)
+    ]
+    rows = [{key: row[key] for key in ("site", "age", "ward", "ill")} for row in rows]
+    together = from_tables(rows[::-1], label="ill", client="site", test=0.2)
+    assert together.clients == ("a", "b")
+    assert together.train.x.sum(0).tolist() == pytest.approx(apart.train.x.sum(0).tolist(), abs=1)
+    assert len(together.test) == len(apart.test) == 2
+
+
+def test_test_rows_do_not_enter_the_statistics() -> None:
+    table = {"x": [float(k) for k in range(40)], "y": [0, 1] * 20, "who": ["a"] * 20 + ["b"] * 20}
+    dataset = from_tables(table, label="y", client="who", test=0.25, seed=3)
+    assert dataset.client_tests is not None
+    assert [len(y) for _, y in dataset.client_tests] == [5, 5]
+    assert abs(float(dataset.train.x.mean())) < 1e-6
+    assert float(dataset.train.x.std(correction=0)) == pytest.approx(1)
+    # Rows that are held out may change without any effect on the others.
+    labels = np.array([0, 1] * 10)
+    out = np.concatenate([held_out(labels, 0.25, 3, name) for name in "ab"])
+    changed = table | {"x": [1e6 if one else x for x, one in zip(table["x"], out, strict=True)]}
+    again = from_tables(changed, label="y", client="who", test=0.25, seed=3)
+    assert torch.equal(again.train.x, dataset.train.x)
+    assert not torch.equal(again.test.x, dataset.test.x)
+
+
+def test_a_common_test_file_and_public_constants(sites: Path) -> None:
+    schema = {"age": {"mean": 50, "std": 10}, "ward": ["north", "south, east"]}
+    dataset = from_tables(
+        f"{sites}/{{client}}.csv", label="ill", schema=schema, test=sites / "b.csv"
+    )
+    assert dataset.client_tests is None
+    assert dataset.disclosure == ""
+    assert dataset.test.x[:, 0].tolist() == [1, 2, 3, 4]
+    assert dataset.train.x[:4, 0].tolist() == [-2, -1, 0, 0]
+
+
+def test_clients_are_chosen_and_ordered(sites: Path) -> None:
+    dataset = from_tables(f"{sites}/{{client}}.csv", label="ill", clients=["b", "a"], test=None)
+    assert dataset.clients == ("b", "a")
+    assert dataset.client_parts[0][1].tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("age,ill\n3,no\n4\n", {}, ["c.csv, line 3", "1 values", "2 columns", "quotes"]),
+        ("age,age,ill\n1,2,no\n", {}, ["two columns 'age'"]),
+        (",age,ill\n1,2,no\n", {}, ["column 1 has no name", "index=False"]),
+        ("age,ill\n1,no\n2,\n3,yes\n", {}, ["line 3", "label is missing"]),
+        ("age,outcome\n1,no\n2,yes\n", {}, ["no column 'ill'", "label", "outcome"]),
+        ("age,Ill\n1,no\n2,yes\n", {}, ["Did you mean 'Ill'?"]),
+        ("age,ill\n1,no\n2,no\nunknown,yes\n", {}, ["line 4", "'unknown' is not a number"]),
+        ("age,ill\n1,no\ninf,yes\n", {"schema": {"age": "number"}}, ["line 3", "'age'", "infin"]),
+        ("age,ill\n1,no\n2x,yes\n", {"schema": {"age": "number"}}, ["line 3", "'2x' is not a num"]),
+        ('age,ill\n1,no\n"2,5",yes\n', {"schema": {"age": "number"}}, ["decimal point"]),
+        ("age,ill\n1,no\n2,yes\n", {"schema": {"ag": "number"}}, ["Did you mean 'age'?"]),
+        ("w,ill\nA,no\nC,yes\n", {"schema": {"w": ["A", "B"]}}, ["line 3", "'C' is not one of"]),
+        ("age,ill\n1,no\n2,maybe\n", {"classes": ["no", "yes"]}, ["line 3", "'maybe'", "no, yes"]),
+        ("age,ill\n1,no\n2,no\n", {}, ["always 'no'", "classes"]),
+        ("age,ill\n", {}, ["no rows"]),
+        ("", {}, ["is empty"]),
+        ('age,ill\n1,"no\n2,yes\n', {}, ["line", "quotes"]),
+        ("age,ill\n1e20,no\n2,yes\n", {}, ["beyond", "larger units"]),
+        ("age,ill\n1,no\n2,yes\n", {"test": 1.5}, ["test is 1.5"]),
+        ("age,ill\n1,no\n,yes\n", {"standardize": False, "test": None}, ["line 3", "missing"]),
+        ("age,ill\n1,no\n2,yes\n", {"schema": {"age": "text"}}, ["schema.age = 'text'"]),
+        ("age,ill\n1,no\n2,yes\n", {"ignore": ["ages"]}, ["Did you mean 'age'?"]),
+    ],
+)  # fmt: skip
+def test_errors_name_the_place_and_the_remedy(
+    tmp_path: Path, text: str, options: dict[str, object], words: list[str]
+) -> None:
+    (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(Misuse) as caught:
+        from_tables(tmp_path / "c.csv", label="ill", **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=re.escape("{client} stands for a client's name")):
+        from_tables(f"{tmp_path}/{{client}}.csv", label="y")
+    with pytest.raises(Misuse, match="There is no file"):
+        from_tables(tmp_path / "x.csv", label="y")
+    (tmp_path / "x.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
+    with pytest.raises(Misuse, match="not text in UTF-8"):
+        from_tables(tmp_path / "x.csv", label="b")
+
+
+def test_parquet_and_pandas_and_hugging_face_agree(sites: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frames = {
+        "a": pandas.read_csv(sites / "a.csv"),
+        "b": pandas.read_csv(sites / "b.csv", sep=";")[["age", "ward", "ill"]],
+    }
+    want = from_tables(f"{sites}/{{client}}.csv", label="ill")
+    assert torch.equal(from_tables(frames, label="ill").train.x, want.train.x)
+    pytest.importorskip("pyarrow")
+    for name, frame in frames.items():
+        frame.to_parquet(sites / f"{name}.parquet")
+    assert torch.equal(
+        from_tables(f"{sites}/{{client}}.parquet", label="ill").train.x, want.train.x
+    )
+    datasets = pytest.importorskip("datasets")
+    hugging = {name: datasets.Dataset.from_pandas(frame) for name, frame in frames.items()}
+    assert torch.equal(from_tables(hugging, label="ill").train.x, want.train.x)
+    named = hugging["a"].class_encode_column("ill")
+    assert from_tables(named, label="ill", test=None).class_names == ("no", "yes")
+
+
+def test_hugging_face_datasets_as_parts() -> None:
+    datasets = pytest.importorskip("datasets")
+    part = datasets.Dataset.from_dict({"input": [[0.0, 1.0], [1.0, 0.0]], "label": [0, 1]})
+    task = tacit.Task.from_module(torch.nn.Linear(2, 2), [part, part], batch_size=2)
+    assert task.clients == 2
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(Misuse, match=r"needs pyarrow.*tacit-learn\[data\]"):
+        from_tables(tmp_path / "a.parquet", label="y")
+
+
+def test_arrays_per_client(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(10, 2, 3)), y=np.arange(10) % 3)
+    dataset = from_tables(f"{tmp_path}/{{client}}.npz", test=0.3)
+    assert dataset.classes == 3
+    assert dataset.train.x.shape == (14, 2, 3)
+    assert dataset.client_tests is not None
+    assert [len(y) for _, y in dataset.client_tests] == [3, 3]
+    x = rng.normal(size=(10, 2, 3))
+    x[4, 0, 0] = np.nan
+    np.savez(tmp_path / "b.npz", x=x, y=np.arange(10) % 3)
+    with pytest.raises(Misuse, match="b: x is NaN in sample 4"):
+        from_tables(f"{tmp_path}/{{client}}.npz")
+
+
+floats = st.floats(-1e12, 1e12, allow_nan=False) | st.just(math.nan)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(floats, min_size=2, max_size=2), min_size=1, max_size=20), st.data())
+def test_sums_are_exact_in_any_order(rows: list[list[float]], data: st.DataObject) -> None:
+    x = np.array(rows)
+    cut = data.draw(st.integers(0, len(rows)))
+    order = data.draw(st.permutations(range(cut)))
+    a, b = ColumnSums.of(x[:cut][order]), ColumnSums.of(x[cut:])
+    assert a + b == b + ColumnSums.of(x[:cut])
+    words = a.to_words() + b.to_words()
+    assert ColumnSums.from_words(words) == a + b
+    assert np.abs(words).max(initial=0) <= 2 * 2**16
+    mean, deviation = (a + b).moments()
+    for column, centre, scale in zip(x.T, mean, deviation, strict=True):
+        known = column[~np.isnan(column)]
+        if len(known):
+            size = np.abs(known).max()
+            assert centre == pytest.approx(known.mean(), abs=1e-9 * size + 1e-30)
+            if known.std() > 1e-3 * size:
+                assert scale == pytest.approx(known.std(), rel=1e-6)
+
+
+def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:
+    labels = np.array([0] * 80 + [1] * 20)
+    out = held_out(labels, 0.25, 0, "a")
+    assert (out[:80].sum(), out[80:].sum()) == (20, 5)
+    assert (held_out(labels, 0.25, 0, "a") == out).all()
+    assert (held_out(labels, 0.25, 0, "b") != out).any()
+    assert (held_out(labels, 0.25, 1, "a") != out).any()
+    assert held_out(labels[:2], 0.01, 0, "a").sum() == 1
