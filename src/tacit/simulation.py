@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
@@ -30,7 +31,10 @@ from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
+from tacit.models.parameters import select_model
 from tacit.privacy.guarantee import Budget, Privacy
+from tacit.record import run_files
+from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
@@ -136,6 +140,86 @@ class Run:
     def __repr__(self) -> str:
         clients, parameters = self.theta.shape
         return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
+
+    def module(self, client: int | str = "average") -> nn.Module:
+        """A model of the run as a module, ready for use.
+
+        Args:
+            client: Whose model, from 0, or "average" for the mean of all models.
+
+        Returns:
+            A copy of the module that the task was made from, on the CPU and in evaluation mode,
+            with the model's parameters. Frozen parameters and buffers are those of the task;
+            parameters that were tied still are. `tacit.models.merge_lora` adds adapters to their
+            weights.
+
+        Raises:
+            Misuse: If the task was not made from a module, or there is no such client.
+
+        Example:
+            >>> import torch, tacit
+            >>> parts = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(3)]
+            >>> task = tacit.Task.from_module(torch.nn.Linear(4, 3), parts)
+            >>> graph = tacit.Topology.ring(3).mixing("metropolis")
+            >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=5)
+            >>> run.module(client=0)
+            Linear(in_features=4, out_features=3, bias=True)
+        """
+        loss = self.setting.task.loss
+        if not isinstance(loss, ModuleLoss):
+            raise Misuse(
+                "The task was made from a loss, not from a module.",
+                "Use run.theta, or make the task with Task.from_module.",
+            )
+        return loss.flat.with_weights(select_model(self.theta, client))
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the run into a folder: models, state, history, and the transcript if there is one.
+
+        `tacit.load` reads it, and `tacit report` and `tacit export` take the folder. Tensors are
+        safetensors files and the rest is text; nothing is pickled.
+
+        Args:
+            folder: A new or empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            Misuse: If the folder is not empty or cannot be written.
+        """
+        setting, path = self.setting, Path(folder)
+        last = self.history[-1]
+        algorithm = setting.algorithm
+        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        end = Checkpoint(
+            self.state,
+            last.step,
+            last.bytes_sent,
+            last.wall_seconds,
+            fingerprint="",
+            diverged=self.diverged,
+            gradients=self.gradients.strategy,
+            privacy=None if budget is None else budget.spent_facts(last.step),
+        )
+        facts = {
+            "seed": int(setting.seed),
+            "batch_size": setting.task.batch_size or "all samples",
+            "device": str(setting.device),
+            "gradients": self.gradients.strategy,
+            "precision": setting.precision,
+        }
+        run_files.save(
+            path,
+            algorithm,
+            setting.task,
+            setting.graph,
+            end,
+            self.history,
+            self.transcript,
+            facts,
+        )
+        return path
 
 
 class Simulation(Execution):

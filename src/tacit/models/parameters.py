@@ -21,6 +21,23 @@ def copied(module: M) -> M:
     return copy.deepcopy(module)
 
 
+def select_model(theta: Tensor, client: int | str) -> Tensor:
+    """One of the models [N, P], or their mean if the client is "average"; [P].
+
+    Raises:
+        Misuse: If there is no such client.
+    """
+    if client == "average":
+        return theta.mean(0)
+    known = hasattr(client, "__index__") and not isinstance(client, bool | str)
+    if not known or not 0 <= int(client) < len(theta):
+        raise Misuse(
+            f"client is {client!r}.",
+            f'Give a number from 0 to {len(theta) - 1}, or "average".',
+        )
+    return theta[int(client)]
+
+
 def load_weights(module: nn.Module, theta: Tensor) -> nn.Module:
     """Copy a model of a run into the trainable parameters of the module that it was made from.
 

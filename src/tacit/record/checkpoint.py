@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core import storage
@@ -109,7 +110,28 @@ def load_latest(
     return None
 
 
+def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of the newest checkpoint by name, and its facts, of whichever algorithm.
+
+    Raises:
+        Misuse: If the folder has none, or it is damaged.
+    """
+    for path in _newest_first(folder):
+        try:
+            return _read(path, "cpu")
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Misuse(f"{path} cannot be read: {problem}.", "Run it again.") from None
+    raise Misuse(f"There is no checkpoint in {folder}.", "Run it again, to the end.")
+
+
 def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
+    tensors, facts = _read(path, device)
+    state = algorithm.state_class(**tensors)
+    required = {name: facts[name] for name in FACTS if name != "privacy"}
+    return Checkpoint(state, **required, privacy=facts.get("privacy"))
+
+
+def _read(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     shapes_only = str(device) == "meta"
@@ -123,9 +145,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
-    state = algorithm.state_class(**tensors)
-    required = {name: facts[name] for name in FACTS if name != "privacy"}
-    return Checkpoint(state, **required, privacy=facts.get("privacy"))
+    return tensors, facts
 
 
 def _newest_first(folder: Path) -> list[Path]:

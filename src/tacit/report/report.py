@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TypeVar
 
+from matplotlib.figure import Figure
+
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.report import plots
@@ -101,12 +103,29 @@ def _plots(groups: Sequence[RunGroup]) -> str:
     series = [
         plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
     ]
+    figures = metric_figures(series)
+    if not figures:
+        return "<p>No round was recorded.</p>\n"
+    labels = "; ".join(one.label for one in series)
+    cards = []
+    for name, draw, caption in figures:
+        # The legend explains spreads to who can see it.
+        below = "" if caption == SPREAD_CAPTION else caption
+        cards.append(card(name, svg(draw(series), f"{name}: {labels}", caption), below))
+    return grid(cards)
+
+
+NamedFigure = tuple[str, Callable[[Sequence[plots.Series]], Figure], str]
+
+
+def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
+    """The figures that these runs have: title, function that draws it, and caption."""
     histories = [history for one in series for history in one.histories if history]
     if not histories:
-        return "<p>No round was recorded.</p>\n"
+        return []
     records = [record for history in histories for record in history]
     spread = SPREAD_CAPTION if len(series) <= plots.MAX_RANGES else MEANS_CAPTION
-    figures = []
+    figures: list[NamedFigure] = []
     if has_accuracy := any(record.accuracy is not None for record in records):
         figures.append(("Accuracy", plots.accuracy_figure, spread))
     if any(record.msd is not None for record in records):
@@ -123,13 +142,7 @@ def _plots(groups: Sequence[RunGroup]) -> str:
     bytes_per_round = {history[-1].bytes_sent / max(1, history[-1].round) for history in histories}
     if has_accuracy and len(bytes_per_round) > 1:
         figures.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
-    labels = "; ".join(one.label for one in series)
-    cards = []
-    for name, draw, caption in figures:
-        # The legend explains spreads to who can see it.
-        below = "" if caption == SPREAD_CAPTION else caption
-        cards.append(card(name, svg(draw(series), f"{name}: {labels}", caption), below))
-    return grid(cards)
+    return figures
 
 
 def _drawings(groups: Sequence[RunGroup]) -> str:
