@@ -81,6 +81,7 @@ def run_audit(
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     remarks += setting.algorithm.audit_remarks(setting.graph)
+    remarks += [] if setting.task.local is None else [setting.task.local.describe()]
     chosen = [
         _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])

@@ -34,6 +34,7 @@ class SavedRun:
         step: The iteration of that checkpoint.
         layout: Names and shapes of the model's parameters; None if it is not a module.
         summary: What summary.json has; empty if the run has not ended.
+        local: The local parameters [N, Q], if there are any.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class SavedRun:
     step: int
     layout: ModelLayout | None
     summary: dict[str, Any]
+    local: Tensor | None = None
 
     def __repr__(self) -> str:
         clients, parameters = self.theta.shape
@@ -70,7 +72,8 @@ class SavedRun:
         Raises:
             Misuse: If the run did not train a module, or there is no such client.
         """
-        return self._layout().state_dict(select_model(self.theta, client))
+        local = None if self.local is None else select_model(self.local, client)
+        return self._layout().state_dict(select_model(self.theta, client), local)
 
     def module(self, client: int | str = "average", module: nn.Module | None = None) -> nn.Module:
         """A model as a module in evaluation mode.
@@ -147,6 +150,7 @@ def load(folder: Path | str) -> SavedRun:
             "Give a folder that `tacit run` or Run.save wrote.",
         ) from None
     state, facts = checkpoint.read_latest(files.checkpoints)
+    local = state.pop(checkpoint.LOCAL, None)
     if "theta" not in state or state["theta"].ndim != 2:
         raise Misuse(f"The checkpoint in {path} has no models.", "Run it again.")
     return SavedRun(
@@ -157,4 +161,5 @@ def load(folder: Path | str) -> SavedRun:
         int(facts["step"]),
         model_files.load(path),
         read_json(files.summary) if files.summary.exists() else {},
+        local,
     )

@@ -45,7 +45,8 @@ class ModelLayout:
     """The layout of a model as a vector [P], and what does not change in training.
 
     Attributes:
-        parameters: Shape of each trainable parameter by name, in the order of the vector.
+        parameters: Shape of each trainable parameter by name, in the order of the module.
+        local: Names of the parameters that are each client's own; the others are shared.
         tied: Names that share a trainable parameter, and the name under which it is listed.
         constants: Frozen parameters and buffers by name.
         inputs: What the model takes.
@@ -63,6 +64,7 @@ class ModelLayout:
     outputs: int | None = None
     class_names: Sequence[str] = ()
     data: str = ""
+    local: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -87,24 +89,34 @@ class ModelLayout:
             outputs,
             tuple(class_names),
             data,
+            () if task.local is None else task.local.names,
         )
 
-    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
-        """All parameters and buffers of the model theta [P] by name, as a module's state_dict."""
-        sizes = [math.prod(shape) for shape in self.parameters.values()]
-        if theta.shape != (sum(sizes),):
-            raise Misuse(
-                f"The model has {sum(sizes):,} numbers, and {MODEL} is of one of "
-                f"{theta.shape[0]:,}.",
-                REMEDY,
-            )
-        pieces = torch.split(theta.detach().cpu(), sizes)
-        shapes = self.parameters.items()
-        # Copies: views of one vector would all be stored with the whole of it.
-        state = {
-            name: piece.clone().view(shape)
-            for (name, shape), piece in zip(shapes, pieces, strict=True)
-        }
+    def state_dict(self, theta: Tensor, local: Tensor | None = None) -> dict[str, Tensor]:
+        """All parameters and buffers of a model by name, as a module's state_dict.
+
+        Args:
+            theta: The shared numbers [P].
+            local: The local numbers [Q], if there are any.
+
+        Raises:
+            Misuse: If the layout is that of another model.
+        """
+        state: dict[str, Tensor] = {}
+        own = torch.empty(0) if local is None else local
+        for vector, is_local in ((theta, False), (own, True)):
+            shapes = {n: s for n, s in self.parameters.items() if (n in self.local) == is_local}
+            sizes = [math.prod(shape) for shape in shapes.values()]
+            if vector.shape != (sum(sizes),):
+                raise Misuse(
+                    f"The model has {vector.shape[0]:,} numbers, and {MODEL} is of one of "
+                    f"{sum(sizes):,}.",
+                    REMEDY,
+                )
+            pieces = torch.split(vector.detach().cpu(), sizes)
+            # Copies: views of one vector would all be stored with the whole of it.
+            state |= {n: p.clone().view(shapes[n]) for n, p in zip(shapes, pieces, strict=True)}
+        state = {name: state[name] for name in self.parameters}
         state |= {name: state[source] for name, source in self.tied.items()}
         return state | dict(self.constants)
 
@@ -121,6 +133,7 @@ def save(layout: ModelLayout, folder: Path) -> None:
     facts: dict[str, Any] = {
         "format": FORMAT,
         "parameters": {name: list(shape) for name, shape in layout.parameters.items()},
+        "local": list(layout.local),
         "tied": dict(layout.tied),
         "constants": list(layout.constants),
         "inputs": [asdict(one) for one in layout.inputs],
@@ -162,6 +175,7 @@ def load(folder: Path) -> ModelLayout | None:
             facts["outputs"],
             tuple(map(str, facts["class_names"])),
             str(facts["data"]),
+            tuple(map(str, facts["local"])),
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError, SafetensorError) as problem:
         raise Misuse(f"{path} cannot be read: {problem!r}.", REMEDY) from None

@@ -21,6 +21,7 @@ from tacit.tasks.evaluation import Evaluation, LocalLoss
 from tacit.tasks.fitting import check_augment, fit, held_out
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, read_parts
+from tacit.tasks.local_parameters import LocalParameters
 from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
@@ -49,6 +50,8 @@ class Task:
         proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
         clip: Bound on the norm of every gradient.
         draws: What is drawn for each sample of a gradient.
+        local: The parameters that stay local, if any. `loss` and `evaluation` are of whole models,
+            `initial` and `parameters` of what is shared.
     """
 
     loss: Loss
@@ -62,10 +65,12 @@ class Task:
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None
     draws: SampleDraws = NO_DRAWS
+    local: LocalParameters | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
-        return f"Task({self.clients} clients, {self.parameters:,} parameters, {batch})"
+        local = "" if self.local is None else f" and {self.local.count:,} local ones"
+        return f"Task({self.clients} clients, {self.parameters:,} parameters{local}, {batch})"
 
     @classmethod
     def from_module(
@@ -78,6 +83,8 @@ class Task:
         test: Any = None,
         init: Init = "module",
         augment: Augment | None = None,
+        local: Sequence[str] | None = None,
+        local_lr: float | None = None,
     ) -> Task:
         """Train a module on each client's inputs and targets.
 
@@ -97,9 +104,13 @@ class Task:
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
             augment: Random changes of the images of every gradient; not in evaluation.
+            local: Parameters that stay local: names of parameters or modules, such as ["head"], or
+                patterns such as "*.bias". Each client trains its own by plain gradient steps, and
+                evaluates its own model. They are never sent.
+            local_lr: Step size of the local parameters; default: that of the algorithm.
 
         Returns:
-            A task with a model of P parameters per client.
+            A task with a model of P parameters per client, without the local ones.
 
         Raises:
             Misuse: If the module is not pure, or data and options do not fit together.
@@ -146,7 +157,15 @@ class Task:
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
         keyed_loss = replace(module_loss, keyed=flat.keyed)
         task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        return replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
+        whole = replace(task, draws=SampleDraws(augment, flat.keyed))._checked()
+        if not local:
+            return whole
+        split = LocalParameters.of(whole, flat, local, local_lr)
+
+        def shared(seed: int, clients: Sequence[int]) -> Tensor:
+            return split.shared_of(initial(seed, clients))
+
+        return replace(whole, initial=shared, parameters=len(split.shared), local=split)
 
     @classmethod
     def from_loss(
@@ -208,6 +227,11 @@ class Task:
         return self.source.clients
 
     @property
+    def whole(self) -> Task:
+        """The task of whole models, with all parameters: this one unless some are local."""
+        return self if self.local is None else self.local.whole
+
+    @property
     def steps_per_epoch(self) -> int:
         """Iterations in which the average client sees its data once.
 
@@ -237,7 +261,8 @@ class Task:
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
         """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool))
+        local = None if self.local is None else self.local.to(device, pool)
+        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool), local=local)
 
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with a known minimiser [P] of the sum of all losses."""

@@ -82,6 +82,11 @@ def why_not_invertible(task: Task) -> str | None:
 
 def why_not_attackable(task: Task) -> str | None:
     """Why neither the models nor the gradients of a task can be attacked; None if they can."""
+    if task.local is not None:
+        return (
+            "attacks on models with local parameters, which adversaries do not know; to see what "
+            "they get from whoever knows them, audit the same task without `local`"
+        )
     if not isinstance(task.loss, ModuleLoss):
         return "inversion needs a model that classifies inputs; this task has a loss of its own"
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):

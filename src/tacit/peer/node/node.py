@@ -38,6 +38,7 @@ from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.privacy.guarantee import Budget
+from tacit.record.checkpoint import LOCAL
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
 REPEATED_ITERATIONS = 8
@@ -66,6 +67,7 @@ class Node:
     Attributes:
         state: The algorithm's state; None before a generation starts.
         theta: The newest model [1, P], also between two generations.
+        personal: The local parameters [1, Q] that go with it, if there are any.
         step: Iterations done.
     """
 
@@ -87,6 +89,7 @@ class Node:
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
+        self.personal: Tensor | None = None
         self.step = 0
         place = folder.run / "checkpoints"
         self._checkpoints = CheckpointPolicy(place, self.shared, options.save_seconds)
@@ -168,6 +171,9 @@ class Node:
         fresh = self._open_records()
         check = partial(check_and_record, fresh, self.shared.witness)
         context = RosterContext.build(self.shared, self.algorithm, self.local, check)
+        if context.local_rows is not None and self.personal is not None:
+            # An iteration that was broken off may have changed them.
+            context.local_rows.restore(self.personal)
         self.shared.on_interrupt(context.network.cancel)
         comparison = DigestComparison(self.shared, context.network.clients)
         try:
@@ -238,9 +244,24 @@ class Node:
         self.state, self.step = begin(limits)
         if has_model and self.step != before:
             self._log_jump(before)
-        self.theta = self.state.theta
+        self._keep_model(context)
         self._evaluate(context)
         self._save(context)
+
+    def _keep_model(self, context: RosterContext) -> None:
+        self.theta = self.state.theta
+        if context.local_rows is not None:
+            self.personal = context.local_rows.value
+
+    @property
+    def _whole_model(self) -> Tensor:
+        """The model [1, W] of this node, with its local parameters."""
+        theta: Tensor = self.state.theta
+        local = self.local.task.local
+        if local is None:
+            return theta
+        assert self.personal is not None
+        return local.join(theta, self.personal)
 
     def _log_jump(self, before: int) -> None:
         """Log that this node repeats or skips iterations after a change of the roster."""
@@ -261,7 +282,7 @@ class Node:
             self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
             shared.clock.advance()
-            self.theta = self.state.theta
+            self._keep_model(context)
             shared.report(step=self.step)
             shared.metrics.set("tacit_step", self.step)
             shared.metrics.set("tacit_round", self.step // self.round_length)
@@ -294,7 +315,7 @@ class Node:
         shared.report(phase="finished", waiting_for=())
 
     def _write_model(self) -> None:
-        theta, seconds = self.state.theta[0], self._seconds()
+        theta, seconds = self._whole_model[0], self._seconds()
         self._results.write_final(theta, self.algorithm.name, self.step, seconds)
 
     def _unfinished(self) -> set[str]:
@@ -388,13 +409,15 @@ class Node:
         if checkpoint is None:
             return
         self._earlier_seconds = checkpoint.wall_seconds
-        self.step, self.theta = checkpoint.step, checkpoint.state.get("theta")
+        state = dict(checkpoint.state)
+        self.personal = state.pop(LOCAL, None)
+        self.step, self.theta = checkpoint.step, state.get("theta")
         if self.name not in manifest.names:
             pass  # it is suspended
         elif roster_order(checkpoint.generation) < roster_order(manifest.number):
             self._activate(manifest, checkpoint.generation)
         elif not checkpoint.rejoin:
-            self.state = self.algorithm.state_class(**checkpoint.state)
+            self.state = self.algorithm.state_class(**state)
             for message in checkpoint.messages:
                 self.shared.active.outbox.put(message)
         self._results.drop_from(manifest.generation, self.step + 1)
@@ -414,6 +437,7 @@ class Node:
         manifest, messages = self.shared.manifest, self.shared.active.outbox.messages()
         model = {} if self.theta is None else {"theta": self.theta}
         state = model if rejoin else tensors_of(self.state)
+        state = state | ({} if self.personal is None else {LOCAL: self.personal})
         when = (manifest.federation, manifest.number, self.step)
         return NodeCheckpoint(*when, rejoin, state, messages, self._seconds(), self.local.digest)
 
@@ -421,7 +445,7 @@ class Node:
         """Evaluate the model as of the batch of the last gradient: tasks may change over time."""
         task = self.local.task.to(context.manifest.config.run.device)
         number = self.step * self.algorithm.gradients_per_step
-        scores = task.evaluation.at_batch(number).models(self.state.theta, [self.local.index])
+        scores = task.evaluation.at_batch(number).models(self._whole_model, [self.local.index])
         accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
         self._results.record(self.step, float(scores.loss[0]), accuracy, self._seconds())
 

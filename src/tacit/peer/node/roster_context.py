@@ -31,6 +31,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.personal import LocalRows, PersonalObjective
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.graph import Graph
@@ -51,7 +52,7 @@ class RosterContext:
 
     manifest: Manifest
     network: PeerNetwork
-    objective: HostedObjective
+    objective: HostedObjective | PersonalObjective
     keys: KeyRing
     here: LazyClients
 
@@ -79,9 +80,12 @@ class RosterContext:
         own_part = torch.tensor([local.index])
         loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
         task = task.to(run.device)
-        objective = HostedObjective(
-            task, [number], loader, "looped", run.seed, run.device, precision=run.precision
+        whole = HostedObjective(
+            task.whole, [number], loader, "looped", run.seed, run.device, precision=run.precision
         )
+        objective: HostedObjective | PersonalObjective = whole
+        if task.local is not None:
+            objective = PersonalObjective.of(task, whole, algorithm)
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.number,
@@ -94,6 +98,12 @@ class RosterContext:
             neighbourhood, network, objective, randomness, algorithm.gradients_per_step
         )
         return cls(manifest, network, objective, keys, here)
+
+    @property
+    def local_rows(self) -> LocalRows | None:
+        """The local parameters of this node; None if all are shared."""
+        own = self.objective
+        return own.rows if isinstance(own, PersonalObjective) else None
 
     def with_salts(self, salts: Mapping[str, bytes]) -> RosterContext:
         """This context with the salts of all members in its keys, by name."""
