@@ -14,9 +14,13 @@ from federations import (
     simulated,
 )
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from tacit.cli.app import app
+from tacit.core.errors import Misuse
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, NodeOptions
+from tacit.peer.node.saved_node import load_node
 
 MODEL = {"name": "mlp", "hidden": [16], "local": ["3"], "local_lr": 0.1}
 PLANS = {
@@ -62,3 +66,28 @@ def test_a_node_continues_with_its_local_parameters(homes):
     node._resume(node._newest)
     assert torch.equal(node.personal, stored["local parameters"])
     assert torch.equal(node._whole_model[0], models(home)[0])
+
+
+@pytest.mark.parametrize("form", ["torch", "onnx"])
+def test_a_node_exports_its_own_model(homes, tmp_path, form):
+    home, x = homes["lppa"], torch.rand(4, 1, 28, 28)
+    path = tmp_path / "model"
+    words = ["export", str(home.node("n1").path), "--format", form, "--out", str(path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    saved = load_node(home.node("n1").path, ())
+    module = saved.module("n1")
+    theta = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    assert torch.equal(theta, models(home)[1])
+    if form == "torch":
+        module.load_state_dict(torch.load(path, weights_only=True))
+        return
+    session = pytest.importorskip("onnxruntime").InferenceSession(path)
+    found = session.run(None, {"input": x.numpy()})[0]
+    torch.testing.assert_close(torch.from_numpy(found), module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_node_that_has_not_finished_has_no_model(tmp_path):
+    home = federation(tmp_path / "new", PLANS["lppa"], 3)
+    with pytest.raises(Misuse, match="no final model"):
+        load_node(home.node("n0").path, ())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -108,7 +109,7 @@ def test_onnx_gives_the_same_outputs_for_any_number_of_samples(folder, tmp_path,
     torch.testing.assert_close(output, module(inputs[:samples]), rtol=1e-4, atol=1e-5)
     facts = json.loads(session.get_modelmeta().custom_metadata_map["tacit"])
     assert facts["class_names"][3] == "3"
-    assert facts["preprocessing"]["name"] == "mnist-mini"
+    assert facts["data_section"]["name"] == "mnist-mini"
 
 
 def test_an_own_model_with_frozen_parameters_and_buffers(tmp_path, monkeypatch, inputs):
@@ -181,6 +182,19 @@ def test_bad_input_is_said(folder, words, message):
     done = CliRunner().invoke(app, ["export", str(folder), *words])
     assert done.exit_code != 0
     assert message in done.output + str(done.exception)
+
+
+def test_clients_with_names_are_found_by_them(folder, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps(summary | {"names": ["oslo", "bern", "1"]}))
+    call("export", copy, "--client", "bern", "--format", "torch", "--out", tmp_path / "m")
+    found = torch.load(tmp_path / "m", weights_only=True)
+    expected = tacit.load(folder).state_dict(1)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    with pytest.raises(tacit.Misuse, match="one of oslo, bern, 1, a number"):
+        call("export", copy, "--client", "rome")
 
 
 def test_a_folder_without_a_run_is_said(tmp_path):

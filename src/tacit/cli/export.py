@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.arguments import AllowCode
+
 
 class Format(StrEnum):
     torch = "torch"
@@ -16,9 +18,9 @@ class Format(StrEnum):
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of a node.")],
     client: Annotated[
-        str, typer.Option(help="Whose model: a number from 0, or average.")
+        str, typer.Option(help="Whose model: a number from 0, a name, or average.")
     ] = "average",
     form: Annotated[
         Format,
@@ -30,12 +32,20 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file (default: in the folder).")
     ] = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Write a trained model to a file for PyTorch, safetensors or ONNX."""
     from tacit.experiment.export import SUFFIXES, export as write
     from tacit.experiment.saved import load
 
-    chosen: int | str = int(client) if client.isascii() and client.isdigit() else client
-    path = out or folder / f"model-{client}{SUFFIXES[form.value]}"
-    beside = write(load(folder), chosen, form.value, path)
+    if (folder / "node.pem").exists():
+        from tacit.peer.node.saved_node import load_node
+
+        run = load_node(folder, allow_code or ())
+    else:
+        run = load(folder)
+    named = client in (run.summary.get("names") or ())
+    is_number = client.isascii() and client.isdigit() and not named
+    path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"
+    beside = write(run, int(client) if is_number else client, form.value, path)
     print(f"Model: {path}\nDescription: {beside}")

@@ -67,19 +67,20 @@ class SavedRun:
         """A model as the `state_dict` of its module, with frozen parameters and buffers.
 
         Args:
-            client: Whose model, from 0, or "average" for the mean of all models.
+            client: Whose model, by number from 0 or by name, or "average" for the mean of all.
 
         Raises:
             Misuse: If the run did not train a module, or there is no such client.
         """
-        local = None if self.local is None else select_model(self.local, client)
-        return self._layout().state_dict(select_model(self.theta, client), local)
+        names = self.summary.get("names") or ()
+        local = None if self.local is None else select_model(self.local, client, names)
+        return self._layout().state_dict(select_model(self.theta, client, names), local)
 
     def module(self, client: int | str = "average", module: nn.Module | None = None) -> nn.Module:
         """A model as a module in evaluation mode.
 
         Args:
-            client: Whose model, from 0, or "average" for the mean of all models.
+            client: Whose model, by number from 0 or by name, or "average" for the mean of all.
             module: A module of the run's architecture, which is changed. A run of `tacit run`
                 needs none: the module is made as its configuration says, which imports a model of
                 your own.

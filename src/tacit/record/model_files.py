@@ -54,6 +54,7 @@ class ModelLayout:
         outputs: Number of classes; None if it has none.
         class_names: Names of the classes, if known.
         data: What the data are, in words.
+        preprocessing: How raw inputs become those of the model, as plain values.
     """
 
     parameters: Mapping[str, tuple[int, ...]]
@@ -65,6 +66,7 @@ class ModelLayout:
     class_names: Sequence[str] = ()
     data: str = ""
     local: Sequence[str] = ()
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -73,6 +75,7 @@ class ModelLayout:
         outputs: int | None = None,
         class_names: Sequence[str] = (),
         data: str = "",
+        preprocessing: Mapping[str, Any] | None = None,
     ) -> ModelLayout | None:
         """The layout of a task's model; None if the task has no module."""
         if not isinstance(task.loss, ModuleLoss):
@@ -90,6 +93,7 @@ class ModelLayout:
             tuple(class_names),
             data,
             () if task.local is None else task.local.names,
+            preprocessing or {},
         )
 
     def state_dict(self, theta: Tensor, local: Tensor | None = None) -> dict[str, Tensor]:
@@ -141,6 +145,7 @@ def save(layout: ModelLayout, folder: Path) -> None:
         "outputs": layout.outputs,
         "class_names": list(layout.class_names),
         "data": layout.data,
+        "preprocessing": dict(layout.preprocessing),
     }
     write_json(folder / MODEL, facts)
 
@@ -176,6 +181,7 @@ def load(folder: Path) -> ModelLayout | None:
             tuple(map(str, facts["class_names"])),
             str(facts["data"]),
             tuple(map(str, facts["local"])),
+            dict(facts["preprocessing"]),
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError, SafetensorError) as problem:
         raise Misuse(f"{path} cannot be read: {problem!r}.", REMEDY) from None

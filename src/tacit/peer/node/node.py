@@ -34,6 +34,7 @@ from tacit.peer.node.results import Results
 from tacit.peer.node.roster_agreement import RosterAgreement, agreed_roster
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.salt_agreement import agree_on_salts
+from tacit.peer.node.saved_node import save_layout
 from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.node.transcript_log import TranscriptLog
@@ -317,6 +318,8 @@ class Node:
     def _write_model(self) -> None:
         theta, seconds = self._whole_model[0], self._seconds()
         self._results.write_final(theta, self.algorithm.name, self.step, seconds)
+        place = (self.local.task, self.shared.manifest, self.local.note, self.folder.run)
+        write_with_retry(self.shared, "the model's layout", partial(save_layout, *place))
 
     def _unfinished(self) -> set[str]:
         """Members that are no neighbours, but may need this node to agree on a roster."""
