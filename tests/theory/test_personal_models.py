@@ -193,6 +193,9 @@ def test_the_audit_is_about_shared_parameters_and_says_so():
     assert theirs.per_sample is not None
     assert ours.per_sample is None
     assert "local parameters" in why_not_attackable(sampled())
+    run = tacit.simulate(tacit.DSGT(lr=0.1), sampled(), GRAPH, steps=3)
+    with pytest.raises(tacit.Misuse, match="not measured for models with local"):
+        tacit.audit(run, "malicious(1):echo", iterations=2, attacks=False)
 
 
 def test_exact_solvers_and_missing_step_sizes_are_refused():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,7 +119,7 @@ def write_onnx(module: nn.Module, layout: ModelLayout, facts: dict[str, Any], pa
     examples = tuple(one.example(2) for one in layout.inputs)
     batch = torch.export.Dim("batch")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_log("torch.onnx"):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 outputs,
@@ -136,3 +138,15 @@ def write_onnx(module: nn.Module, layout: ModelLayout, facts: dict[str, Any], pa
     assert program is not None
     program.model.metadata_props["tacit"] = json.dumps(facts, ensure_ascii=False)
     program.save(str(path), external_data=False)
+
+
+@contextmanager
+def _without_log(name: str) -> Iterator[None]:
+    """Leave out warnings of a logger, such as that torchvision is not installed."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
