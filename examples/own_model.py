@@ -3,7 +3,6 @@
 import networkx as nx
 import torch
 from torch import nn
-from torch.nn.utils import vector_to_parameters
 
 import tacit
 
@@ -37,7 +36,6 @@ for record in run.history:
 tracker = run.transcript.of("gamma")[0].rows[0]
 print(f"client 0's first masked tracker: {[round(v, 2) for v in tracker[:3].tolist()]} …")
 
-# Load the average model into the module: rows of theta are in the order of parameters().
-vector_to_parameters(run.theta.mean(0), model.parameters())
-accuracy = (model(test[0]).argmax(1) == test[1]).float().mean()
+average = run.module("average")
+accuracy = (average(test[0]).argmax(1) == test[1]).float().mean()
 print(f"accuracy of the average model: {100 * accuracy:.1f} %")

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare, sampling_remarks
@@ -25,13 +26,17 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.personal import LocalRows, PersonalObjective, check_local
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
+from tacit.models.parameters import select_model
 from tacit.privacy.guarantee import Budget, Privacy
+from tacit.record import run_files
+from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
@@ -132,6 +137,7 @@ class Run:
         setting: What determined the run.
         transcript: Every message, if requested.
         diverged: Where a state first became NaN or infinite, if that was allowed.
+        local: The local parameters [N, Q], if the task has any.
     """
 
     theta: Tensor
@@ -141,10 +147,97 @@ class Run:
     setting: Setting
     transcript: Transcript | None = None
     diverged: str | None = None
+    local: Tensor | None = None
 
     def __repr__(self) -> str:
         clients, parameters = self.theta.shape
         return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
+
+    def module(self, client: int | str = "average") -> nn.Module:
+        """A model of the run as a module, ready for use.
+
+        Args:
+            client: Whose model, from 0, or "average" for the mean of all models. A client's model
+                has its own local parameters, the average model their mean.
+
+        Returns:
+            A copy of the module that the task was made from, on the CPU and in evaluation mode,
+            with the model's parameters. Frozen parameters and buffers are those of the task;
+            parameters that were tied still are. `tacit.models.merge_lora` adds adapters to their
+            weights.
+
+        Raises:
+            Misuse: If the task was not made from a module, or there is no such client.
+
+        Example:
+            >>> import torch, tacit
+            >>> parts = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(3)]
+            >>> task = tacit.Task.from_module(torch.nn.Linear(4, 3), parts)
+            >>> graph = tacit.Topology.ring(3).mixing("metropolis")
+            >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=5)
+            >>> run.module(client=0)
+            Linear(in_features=4, out_features=3, bias=True)
+        """
+        task = self.setting.task
+        loss = task.loss
+        if not isinstance(loss, ModuleLoss):
+            raise Misuse(
+                "The task was made from a loss, not from a module.",
+                "Use run.theta, or make the task with Task.from_module.",
+            )
+        rows = self.theta
+        if task.local is not None and self.local is not None:
+            rows = task.local.join(rows, self.local)
+        return loss.flat.with_weights(select_model(rows, client))
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the run into a folder: models, state, history, and the transcript if there is one.
+
+        `tacit.load` reads it, and `tacit report` and `tacit export` take the folder. Tensors are
+        safetensors files and the rest is text; nothing is pickled.
+
+        Args:
+            folder: A new or empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            Misuse: If the folder is not empty or cannot be written.
+        """
+        setting, path = self.setting, Path(folder)
+        last = self.history[-1]
+        algorithm = setting.algorithm
+        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        end = Checkpoint(
+            self.state,
+            last.step,
+            last.bytes_sent,
+            last.wall_seconds,
+            fingerprint="",
+            diverged=self.diverged,
+            gradients=self.gradients.strategy,
+            privacy=None if budget is None else budget.spent_facts(last.step),
+            local=self.local,
+        )
+        facts = {
+            "seed": int(setting.seed),
+            "batch_size": setting.task.batch_size or "all samples",
+            "device": str(setting.device),
+            "gradients": self.gradients.strategy,
+            "precision": setting.precision,
+        }
+        run_files.save(
+            path,
+            algorithm,
+            setting.task,
+            setting.graph,
+            end,
+            self.history,
+            self.transcript,
+            facts,
+        )
+        return path
 
 
 class Simulation(Execution):
@@ -185,13 +278,18 @@ class Simulation(Execution):
             task = task.with_metrics(setting.metrics)
         self.task = task.to(device, pool)
         self._own_tests = self.task.own_tests
-        work = (self.task, ids.tolist(), loader)
+        work = (self.task.whole, ids.tolist(), loader)
         options = (setting.gradients, pool, setting.precision)
         choose = partial(choose_backend, *work, seed, device, *options)
         # Chosen once for all processes, because backends round differently.
         self.gradients = BackendChoice(**group.run_on_first(lambda: asdict(choose())))
         strategy = self.gradients.strategy
-        objective = HostedObjective(*work, strategy, seed, device, pool, setting.precision)
+        whole = HostedObjective(*work, strategy, seed, device, pool, setting.precision)
+        objective: HostedObjective | PersonalObjective = whole
+        self._local_rows: LocalRows | None = None
+        if self.task.local is not None:
+            objective = PersonalObjective.of(self.task, whole, algorithm)
+            self._local_rows = objective.rows
         self.net = self.hosted.network(graph, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
@@ -213,6 +311,7 @@ class Simulation(Execution):
             here = self.recorder.wrap(here)
         # A captured step cannot be observed and sends nothing to other processes.
         capture = device.type == "cuda" and self.recorder is None and group.ranks == 1
+        capture = capture and task.local is None
         super().__init__(algorithm, here, device, Watchdog(pool), capture)
         self.cautions = algorithm.cautions(graph)
         self._remarks = algorithm.remarks(graph)
@@ -241,11 +340,19 @@ class Simulation(Execution):
         return math.inf if self.budget is None else self.budget.allowed_steps
 
     @property
+    def local(self) -> Tensor | None:
+        """The local parameters [n, Q] of the hosted clients; None if all are shared."""
+        return None if self._local_rows is None else self._local_rows.value
+
+    @property
     def remarks(self) -> list[str]:
         """What theory says of the algorithm's options, and why steps are not captured, if so."""
+        remarks = self._remarks
+        if self.task.local is not None:
+            remarks = [*remarks, self.task.local.describe()]
         if (reason := self.why_not_captured) is None:
-            return self._remarks
-        return [*self._remarks, f"iterations are computed one by one, not captured: {reason}"]
+            return remarks
+        return [*remarks, f"iterations are computed one by one, not captured: {reason}"]
 
     @property
     def wall_seconds(self) -> float:
@@ -264,6 +371,7 @@ class Simulation(Execution):
         bytes_sent: int,
         wall_seconds: float,
         diverged: str | None = None,
+        local: Tensor | None = None,
     ) -> None:
         """Continue from an earlier state.
 
@@ -273,7 +381,12 @@ class Simulation(Execution):
             bytes_sent: Bytes sent by all clients until then.
             wall_seconds: Seconds spent until then.
             diverged: Where the run had diverged, if it had.
+            local: The local parameters [n, Q], if there are any.
         """
+        if self._local_rows is not None:
+            if local is None:
+                raise Misuse("The saved state has no local parameters.", "Start the run again.")
+            self._local_rows.restore(local.to(self.device))
         if self.algorithm.needs_total:
             # All clients have the same rows, which need not be computed for each.
             rows = {name: shared(one[:1], len(one)) for name, one in tensors_of(state).items()}
@@ -302,8 +415,13 @@ class Simulation(Execution):
         # Scores need no more digits than the gradients that led to them.
         tf32 = self.setting.precision != "float32"
         with reproducible(self.device), float32_products(tf32=tf32):
+            theta, local = self._current.theta, self.local
+            whole = theta
+            if local is not None:
+                assert self.task.local is not None
+                whole = self.task.local.join(theta, local)
             return observe(
-                self._current.theta,
+                whole,
                 self.task.evaluation.at_batch(number),
                 self.hosted,
                 own_tests=self._own_tests,
@@ -312,6 +430,7 @@ class Simulation(Execution):
                 step=self.t,
                 bytes_sent=self.net.bytes_sent,
                 wall_seconds=self.wall_seconds,
+                shared=theta,
             )
 
     def check(self) -> None:
@@ -439,7 +558,16 @@ def simulate(
     # With the backend that was chosen, so that the setting gives the same bits again.
     chosen = simulation.gradients
     setting = replace(setting, gradients=chosen.strategy)
-    return Run(state.theta, state, history, chosen, setting, recorded, simulation.diverged)
+    return Run(
+        state.theta,
+        state,
+        history,
+        chosen,
+        setting,
+        recorded,
+        simulation.diverged,
+        simulation.local,
+    )
 
 
 def _randomness(prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool) -> Randomness:
@@ -471,5 +599,6 @@ def _randomness(prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPoo
 def check_fit(algorithm: Algorithm, task: Task) -> None:
     """Raise `Misuse` if an algorithm's options do not fit the task."""
     algorithm.check_width(task.parameters)
+    check_local(algorithm, task)
     if algorithm.needs_minimiser:
         task.require_proximal()

@@ -85,8 +85,13 @@ def simulation(label, graph, dtype, group=None, transcript=None, **options):
 
 def gather_state(run):
     """The state of all clients in the first process; None elsewhere."""
+    return gather_rows(run, tensors_of(run.state))
+
+
+def gather_rows(run, tensors):
+    """Rows of all clients in the first process; None elsewhere."""
     gathered = {}
-    for name, rows in tensors_of(run.state).items():
+    for name, rows in tensors.items():
         total = run.hosted.total_rows(len(rows))
         indices = [run.hosted.row_indices(total, rank) for rank in range(run.hosted.group.ranks)]
         all_rows = torch.full((total, rows.shape[1]), torch.nan, dtype=rows.dtype)
@@ -153,7 +158,45 @@ def measured(group=None):
     return observed(run)
 
 
+def personal(algorithm, steps, group=None, folder=None):
+    """The state, local parameters and last record of a run with local parameters.
+
+    With a folder, it stops in the middle and continues from a checkpoint.
+    """
+    draw = torch.Generator().manual_seed(5)
+    parts = [
+        (torch.randn(6 + k, 4, generator=draw), torch.randint(3, (6 + k,), generator=draw))
+        for k in range(CLIENTS)
+    ]
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    task = tacit.Task.from_module(
+        net.double(), parts, batch_size=3, local=["2"], local_lr=0.2, init="independent"
+    )
+    graph = GRAPHS["undirected"]
+    setting = Setting(made(algorithm), task, graph, seed=SEED, gradients="looped")
+
+    def begun():
+        return Simulation(setting, hosted=Hosted.of(group or ProcessGroup(), graph))
+
+    run = begun()
+    run.start()
+    for step in range(steps):
+        if folder is not None and step == steps // 2:
+            kept = Checkpoint(run.state, run.t, 0, 0.0, "mark", local=run.local)
+            checkpoints.save(folder, kept, run.hosted)
+            run = begun()
+            saved = checkpoints.load_latest(folder, run.algorithm, "mark", "cpu", run.hosted)
+            run.restore(saved.state, saved.step, 0, 0.0, local=saved.local)
+        run.step()
+    found = gather_rows(run, tensors_of(run.state) | {"local": run.local})
+    return found, replace(run.observe(), wall_seconds=0.0, bytes_sent=0)
+
+
 # --- jobs of the workers; the group is their first argument ---
+
+
+def follow_personal(group, algorithm, steps, folder):
+    return personal(algorithm, steps, group, folder)
 
 
 def follow(group, label, graph, dtype, **options):

@@ -20,6 +20,7 @@ from rank_workers import (
     experiment,
     made,
     measured,
+    personal,
     random_models,
     simulation,
     trajectory,
@@ -248,6 +249,20 @@ def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
     again = group.do("experiment", CONFIG, tmp_path / "ranks")
     assert [one[:2] for one in again] == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
     assert "holds another run" in again[0][2]
+
+
+@pytest.mark.parametrize("label", ["dsgt", "fedavg, local steps", "pdmm"])
+def test_local_parameters_are_those_of_one_process(group, label, tmp_path):
+    expected, record = personal(label, STEPS)
+    (found, observed), *_ = group.do("follow_personal", label, STEPS, tmp_path)
+    assert found.keys() == expected.keys()
+    for name, rows in expected.items():
+        np.testing.assert_allclose(found[name], rows, rtol=0, atol=1e-12 * max(1, abs(rows).max()))
+    compare(asdict(observed), asdict(record), 1e-11)
+    stored = load_file(next(tmp_path.glob("*.safetensors")))
+    assert stored["local parameters"].shape == (11, 18)
+    again, _ = personal(label, STEPS, folder=tmp_path / "alone")
+    assert all(np.array_equal(again[name], rows) for name, rows in expected.items())
 
 
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):

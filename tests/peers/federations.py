@@ -138,10 +138,11 @@ def _started(home, manifest):
 
 
 def _advanced(simulation, steps):
-    """The models after so many iterations."""
+    """The models after so many iterations, with their local parameters."""
     while simulation.t < steps:
         simulation.step()
-    return simulation.state.theta
+    theta, local = simulation.state.theta, simulation.task.local
+    return theta if local is None else local.join(theta, simulation.local)
 
 
 def salts(home, manifest):

@@ -119,3 +119,13 @@ def test_adapters_are_trained_between_five_clients(tmp_path):
     (merged,) = re.findall(r"merged average model: ([\d.]+) %", ran.stdout)
     assert first < 70
     assert min(last, float(merged)) > 85
+
+
+@pytest.mark.slow
+def test_own_last_layers_help_clients_with_different_digits(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / "local_heads.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    shared, own = map(float, re.findall(r"([\d.]+)%", ran.stdout.split("mean")[1])[:2])
+    assert own > shared + 4

@@ -87,6 +87,7 @@ def run_audit(
     if setting.task.disclosure:
         # Beside the messages that the audit looks at.
         remarks.append(f"before training, {setting.task.disclosure}")
+    remarks += [] if setting.task.local is None else [setting.task.local.describe()]
     chosen = [
         _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])

@@ -264,6 +264,7 @@ COMMANDS: Commands = Registry(
         "audit": audit,
         "privacy": "tacit.cli.privacy:privacy",
         "report": "tacit.cli.runs:report",
+        "export": "tacit.cli.export:export",
         "algorithms": algorithms,
         "bench": "tacit.cli.bench:bench",
         "node": "tacit.cli.node:node",

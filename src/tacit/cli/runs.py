@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +22,16 @@ from tacit.cli.metric_tables import (
     print_metrics,
 )
 from tacit.cli.progress import ProgressBars
+from tacit.core.errors import Misuse
 
 if TYPE_CHECKING:
     from tacit.experiment.compare import Comparison
+
+
+class FigureFormat(StrEnum):
+    pdf = "pdf"
+    svg = "svg"
+    png = "png"
 
 
 def run(
@@ -181,9 +189,23 @@ def report(
         str | None,
         typer.Option(help="--data of the node, to compare what it sent with the truth."),
     ] = None,
+    csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv", help="Also write runs, means over seeds and paired differences as CSV."
+        ),
+    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Also write a LaTeX table.")] = False,
+    figures: Annotated[
+        FigureFormat | None, typer.Option(help="Also write every figure, in this format.")
+    ] = None,
 ) -> None:
     """Write the report of one run, of several side by side, or of a node."""
     if len(folders) == 1 and (folders[0] / "node.pem").exists():
+        if csv or latex or figures:
+            raise Misuse(
+                "--csv, --latex and --figures are for runs, not for nodes.", "Leave them out."
+            )
         from tacit.peer.node.node_report import write_node_report
 
         page = out or folders[0] / "report.html"
@@ -194,7 +216,14 @@ def report(
 
     runs = [run for folder in folders for run in _runs_in(folder)]
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    print(f"Report: {write_report(runs, out or folders[0] / 'report.html', title=title)}")
+    page = write_report(runs, out or folders[0] / "report.html", title=title)
+    print(f"Report: {page}")
+    if csv or latex or figures:
+        from tacit.report.paper_files import write_paper_files
+
+        form = figures.value if figures else None
+        for path in write_paper_files(runs, page, csv=csv, latex=latex, figures=form):
+            print(path)
 
 
 def _runs_in(folder: Path) -> list[Path]:

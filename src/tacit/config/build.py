@@ -24,6 +24,7 @@ from tacit.config.tasks import (
 from tacit.core.devices import check_device
 from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
+from tacit.engines.gradients.personal import check_local
 from tacit.engines.group import Hosted
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
@@ -154,4 +155,6 @@ def make_algorithm_for(
     steps = round_length * config.run.rounds
     algorithm = make_algorithm(name, options, round_length, steps)
     algorithm = with_guarantee(config, algorithm, task, graph, steps + reserve)
+    with prefix_errors("[model]"):
+        check_local(algorithm, task)
     return with_robust_mixing(config, algorithm), round_length

@@ -123,6 +123,10 @@ class ModelSection(OpenSection):
     """A model of the table below, such as "cnn2", or your own "package.module:Class"."""
     init: Literal["same", "independent", "module"] = "same"
     """Initial weights: one draw for all clients, one draw each, or the constructor's own."""
+    local: list[str] | None = None
+    """Parameters that each client keeps to itself, such as ["head"]; patterns may have a `*`."""
+    local_lr: float | None = None
+    """Step size of the local parameters; default: that of the algorithm."""
 
 
 class GraphSection(OpenSection):

@@ -60,6 +60,8 @@ def make_training_task(
             test=test,
             init=config.model.init,
             augment=augment,
+            local=config.model.local,
+            local_lr=config.model.local_lr,
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.algorithms.algorithm import Algorithm
 from tacit.engines.group import Hosted
 from tacit.record import checkpoint as single
 from tacit.record.checkpoint import Checkpoint
@@ -30,7 +30,7 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
     if hosted.group.ranks == 1:
         single.save(folder, checkpoint, keep)
         return
-    fields = tensors_of(checkpoint.state)
+    fields = checkpoint.tensors
     shapes = {name: (hosted.total_rows(len(rows)), rows.shape[1]) for name, rows in fields.items()}
     if hosted.group.rank != 0:
         for name, rows in fields.items():
@@ -86,7 +86,7 @@ def load_latest(
         outline = single.load_latest(folder, algorithm, fingerprint, "meta")
         if outline is None:
             return None
-        fields = tensors_of(outline.state)
+        fields = outline.tensors
         layout = {name: (DTYPE_NAMES[rows.dtype], *rows.shape) for name, rows in fields.items()}
         return {"facts": {name: getattr(outline, name) for name in single.FACTS}, "layout": layout}
 
@@ -112,7 +112,8 @@ def load_latest(
                 return mapped[indices[rank][part]]
 
             group.scatter(read, state[name], list(map(len, indices)))
-    return Checkpoint(algorithm.state_class(**state), **found["facts"])
+    local = state.pop(single.LOCAL, None)
+    return Checkpoint(algorithm.state_class(**state), **found["facts"], local=local)
 
 
 def _counts(rows: int, hosted: Hosted) -> list[int]:

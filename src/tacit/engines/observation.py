@@ -28,6 +28,7 @@ def observe(
     step: int,
     bytes_sent: int,
     wall_seconds: float,
+    shared: Tensor | None = None,
 ) -> Record:
     """Evaluate the models of the clients and return one record of the history.
 
@@ -44,8 +45,12 @@ def observe(
         step: Number of iterations so far, as recorded.
         bytes_sent: Bytes that all clients have sent so far, as recorded.
         wall_seconds: Seconds since the start, as recorded.
+        shared: What clients agree on, if their models have local parameters, too; [n, P].
     """
     average = mean_row(theta, hosted)
+    agreed = theta if shared is None else shared
+    agreed_average = average if shared is None else mean_row(shared, hosted)
+    distance = consensus_distance(agreed, agreed_average, hosted)
     evaluated = evaluated_clients(hosted.clients)
     common = CommonScores.measure(theta, average, evaluation, hosted, evaluated)
     own = None
@@ -60,7 +65,7 @@ def observe(
         step,
         common.spread("accuracy") if common.has_accuracy else None,
         common.spread("loss"),
-        consensus_distance(theta, average, hosted),
+        distance,
         bytes_sent,
         wall_seconds,
         None if optimum is None else mean_square_deviation(theta, optimum, hosted),

@@ -10,9 +10,9 @@ from pathlib import Path
 from tacit.config.loading import make_config
 from tacit.config.own_data import files_digest
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
-from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
+from tacit.core.toml import to_toml
 from tacit.record.history import History
 from tacit.report.finished_run import StoredModel
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import threading
 from collections.abc import Callable
@@ -22,9 +21,10 @@ from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
-from tacit.record import transcript_files
+from tacit.record import model_files, transcript_files
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OPTIONAL, History, Record
+from tacit.record.model_files import ModelLayout
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.simulation import Simulation
 
@@ -165,7 +165,12 @@ class _ActiveRun:
         self.history = History.from_jsonl(group.run_on_first(lambda: self._open_folder(saved)))
         if saved is not None:
             self.simulation.restore(
-                saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged
+                saved.state,
+                saved.step,
+                saved.bytes_sent,
+                saved.wall_seconds,
+                saved.diverged,
+                saved.local,
             )
         # The iteration of the newest checkpoint; 0 if there is none.
         self.saved_step = self.simulation.t
@@ -181,6 +186,11 @@ class _ActiveRun:
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)
             folder.write("partition.json", stored)
+        note = "" if experiment.dataset is None else experiment.dataset.note
+        names = () if experiment.dataset is None else experiment.dataset.class_names
+        classes = None if experiment.dataset is None else experiment.dataset.classes
+        if (layout := ModelLayout.of(experiment.task, classes, names, note)) is not None:
+            model_files.save(layout, folder.path)
         history = ""
         if saved is not None:
             history = History(r for r in folder.read_history() if r.step <= saved.step).to_jsonl()
@@ -239,6 +249,7 @@ class _ActiveRun:
             simulation.diverged,
             simulation.gradients.strategy,
             _spent(simulation),
+            simulation.local,
         )
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.
@@ -306,8 +317,4 @@ class _ActiveRun:
 
 def _spent(simulation: Simulation) -> dict[str, Any] | None:
     """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
-    budget = simulation.budget
-    if budget is None:
-        return None
-    spent = budget.spent(simulation.t)
-    return budget.as_dict() | {"spent": None if math.isinf(spent) else spent}
+    return None if simulation.budget is None else simulation.budget.spent_facts(simulation.t)

@@ -133,11 +133,20 @@ class KeyedDropout(nn.Module):
         keys: The keys of the module that this layer is part of.
         by_channel: Whether whole channels are dropped, as by `nn.Dropout2d`.
         alpha: Whether mean and variance are kept for SELU, as by `nn.AlphaDropout`.
+        usual: The kind of layer in whose place it is.
     """
 
-    def __init__(self, p: float, keys: MaskKeys, by_channel: bool = False, alpha: bool = False):
+    def __init__(
+        self,
+        p: float,
+        keys: MaskKeys,
+        by_channel: bool = False,
+        alpha: bool = False,
+        usual: type[torch_dropout._DropoutNd] = nn.Dropout,
+    ) -> None:
         super().__init__()
         self.p, self.keys, self.by_channel, self.alpha = p, keys, by_channel, alpha
+        self.usual = usual
 
     def forward(self, x: Tensor) -> Tensor:
         if self.keys.keys is None:
@@ -157,7 +166,7 @@ class KeyedDropout(nn.Module):
 
 
 # The layers that are replaced: whether they drop channels, and whether they are for SELU.
-REPLACED: dict[type[nn.Module], tuple[bool, bool]] = {
+REPLACED: dict[type[torch_dropout._DropoutNd], tuple[bool, bool]] = {
     nn.Dropout: (False, False),
     nn.Dropout1d: (True, False),
     nn.Dropout2d: (True, False),
@@ -203,6 +212,21 @@ def use_keys(module: nn.Module) -> tuple[nn.Module, MaskKeys | None]:
     return changed, keys if found else None
 
 
+def without_keys(module: nn.Module) -> nn.Module:
+    """The module itself with torch's own dropout in the place of keyed dropout.
+
+    Attention with low-rank adapters keeps its keyed dropout, which drops nothing without keys.
+    """
+    for layer in list(module.modules()):
+        if isinstance(layer, PlainAttention) and layer.adapter is None:
+            layer.become_usual()
+        # With repetitions: one layer may have several names.
+        for name, child in list(layer._modules.items()):
+            if isinstance(child, KeyedDropout):
+                setattr(layer, name, child.usual(child.p))
+    return module.usual(module.p) if isinstance(module, KeyedDropout) else module
+
+
 def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
     """The layer with keyed dropout; None if it has no dropout."""
     if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0:
@@ -221,7 +245,7 @@ def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
         return None
     for kind, (by_channel, alpha) in REPLACED.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
-            return KeyedDropout(layer.p, keys, by_channel, alpha)
+            return KeyedDropout(layer.p, keys, by_channel, alpha, kind)
     raise Misuse(
         f"The model has a {type(layer).__name__} with p = {layer.p}, which draws from a hidden "
         "random stream.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -57,6 +57,31 @@ def replace_layers(
             if child in new:
                 setattr(layer, name, new[child])
     return new.get(module, module)
+
+
+def select_model(theta: Tensor, client: int | str, names: Sequence[str] = ()) -> Tensor:
+    """One of the models [N, P], or their mean if the client is "average"; [P].
+
+    Args:
+        theta: The models.
+        client: A number from 0, one of the names, or "average".
+        names: The clients' names, if they have some.
+
+    Raises:
+        Misuse: If there is no such client.
+    """
+    if isinstance(client, str) and client in names:
+        return theta[list(names).index(client)]
+    if client == "average":
+        return theta.mean(0)
+    known = hasattr(client, "__index__") and not isinstance(client, bool | str)
+    if not known or not 0 <= int(client) < len(theta):
+        also = f"one of {', '.join(names)}, " if names else ""
+        raise Misuse(
+            f"client is {client!r}.",
+            f'Give {also}a number from 0 to {len(theta) - 1}, or "average".',
+        )
+    return theta[int(client)]
 
 
 def load_weights(module: nn.Module, theta: Tensor) -> nn.Module:

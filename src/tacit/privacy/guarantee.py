@@ -198,6 +198,11 @@ class Budget:
         """The budget for JSON, with None for an infinite ε."""
         return asdict(self) | {"epsilon": None if math.isinf(self.epsilon) else self.epsilon}
 
+    def spent_facts(self, steps: int) -> dict[str, Any]:
+        """The budget for JSON, and the ε that so many iterations have `spent` of it."""
+        spent = self.spent(steps)
+        return self.as_dict() | {"spent": None if math.isinf(spent) else spent}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Budget:
         """The budget that `as_dict` wrote.

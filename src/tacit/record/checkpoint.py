@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core import storage
 from tacit.core.errors import Misuse
 
 FORMAT = "tacit-checkpoint-1"
+# The name of local parameters in the file, which no field of a state has.
+LOCAL = "local parameters"
 FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged", "privacy")
 
 
@@ -28,6 +31,7 @@ class Checkpoint:
         diverged: Where the run first diverged, if it was allowed to.
         gradients: Backend of the gradients; another one would round differently.
         privacy: The privacy budget and what is spent of it, if the run has one.
+        local: The local parameters [n, Q] of the clients, if there are any.
     """
 
     state: Any
@@ -38,6 +42,13 @@ class Checkpoint:
     diverged: str | None = None
     gradients: str = "auto"
     privacy: dict[str, Any] | None = None
+    local: Tensor | None = None
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the file by name: those of the state, and the local parameters."""
+        own = {} if self.local is None else {LOCAL: self.local}
+        return tensors_of(self.state) | own
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
@@ -48,7 +59,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     # does not allow.
     tensors = {
         name: rows.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, rows in tensors_of(checkpoint.state).items()
+        for name, rows in checkpoint.tensors.items()
     }
     with writing(folder, checkpoint.step, keep) as part:
         save_file(tensors, part, metadata=metadata(checkpoint))
@@ -109,7 +120,29 @@ def load_latest(
     return None
 
 
+def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of the newest checkpoint by name, and its facts, of whichever algorithm.
+
+    Raises:
+        Misuse: If the folder has none, or it is damaged.
+    """
+    for path in _newest_first(folder):
+        try:
+            return _read(path, "cpu")
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Misuse(f"{path} cannot be read: {problem}.", "Run it again.") from None
+    raise Misuse(f"There is no checkpoint in {folder}.", "Run it again, to the end.")
+
+
 def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
+    tensors, facts = _read(path, device)
+    local = tensors.pop(LOCAL, None)
+    state = algorithm.state_class(**tensors)
+    required = {name: facts[name] for name in FACTS if name != "privacy"}
+    return Checkpoint(state, **required, privacy=facts.get("privacy"), local=local)
+
+
+def _read(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     shapes_only = str(device) == "meta"
@@ -123,9 +156,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
-    state = algorithm.state_class(**tensors)
-    required = {name: facts[name] for name in FACTS if name != "privacy"}
-    return Checkpoint(state, **required, privacy=facts.get("privacy"))
+    return tensors, facts
 
 
 def _newest_first(folder: Path) -> list[Path]:

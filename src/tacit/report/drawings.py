@@ -15,7 +15,8 @@ from scipy.spatial import cKDTree
 
 from tacit.core.errors import Misuse
 from tacit.graph import Topology
-from tacit.report.finished_run import MAX_DRAWN_EDGES, StoredGraph, StoredPartition
+from tacit.record.run_files import MAX_DRAWN_EDGES
+from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.report.plots import Numbers
 from tacit.report.style import INK, MUTED, PALETTE, PAPER, legend_label, new_figure, plot_style
 

@@ -23,8 +23,7 @@ from tacit.data import Dataset, Partition
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
-
-MAX_DRAWN_EDGES = 2_000  # drawings with more show nothing
+from tacit.record.run_files import graph_facts
 
 
 class StoredModel(BaseModel):
@@ -111,15 +110,7 @@ class StoredGraph(StoredModel):
 
     @classmethod
     def of(cls, graph: Graph) -> StoredGraph:
-        # A Graph lists undirected edges in both directions.
-        drawable = len(graph.edges) <= 2 * MAX_DRAWN_EDGES
-        return cls(
-            description=graph.describe(),
-            clients=graph.clients,
-            directed=graph.directed,
-            edges=graph.edges.tolist() if drawable else None,
-            positions=graph.topology.layout().tolist() if drawable else None,
-        )
+        return cls(**graph_facts(graph))
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -108,12 +108,29 @@ def _plots(groups: Sequence[RunGroup]) -> str:
     series = [
         plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
     ]
+    figures = metric_figures(series)
+    if not figures:
+        return "<p>No round was recorded.</p>\n"
+    labels = "; ".join(one.label for one in series)
+    cards = []
+    for name, draw, caption in figures:
+        # The legend explains spreads to who can see it.
+        below = "" if caption == SPREAD_CAPTION else caption
+        cards.append(card(name, svg(draw(series), f"{name}: {labels}", caption), below))
+    return grid(cards)
+
+
+NamedFigure = tuple[str, Callable[[Sequence[plots.Series]], Figure], str]
+
+
+def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
+    """The figures that these runs have: title, function that draws it, and caption."""
     histories = [history for one in series for history in one.histories if history]
     if not histories:
-        return "<p>No round was recorded.</p>\n"
+        return []
     records = [record for history in histories for record in history]
     spread = SPREAD_CAPTION if len(series) <= plots.MAX_RANGES else MEANS_CAPTION
-    figures: list[tuple[str, Callable[[Sequence[plots.Series]], Figure], str]] = []
+    figures: list[NamedFigure] = []
     if has_accuracy := any(record.accuracy is not None for record in records):
         figures.append(("Accuracy", plots.accuracy_figure, spread))
     if any(record.msd is not None for record in records):
@@ -134,13 +151,7 @@ def _plots(groups: Sequence[RunGroup]) -> str:
     for metric in further:
         curves = partial(plots.metric_figure, metric=metric, label=axis_label(metric))
         figures.append((metric_title(metric), curves, spread))
-    labels = "; ".join(one.label for one in series)
-    cards = []
-    for name, draw, caption in figures:
-        # The legend explains spreads to who can see it.
-        below = "" if caption == SPREAD_CAPTION else caption
-        cards.append(card(name, svg(draw(series), f"{name}: {labels}", caption), below))
-    return grid(cards)
+    return figures
 
 
 def _drawings(groups: Sequence[RunGroup]) -> str:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
+from tacit.models.dropout import without_keys
+from tacit.models.parameters import copied, load_weights
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.pure import PureModule
@@ -90,6 +92,14 @@ class FlatModule:
     def weights(self) -> Tensor:
         """The module's own parameters as a vector [P]."""
         return self._flatten(self.module)
+
+    def with_weights(self, theta: Tensor) -> nn.Module:
+        """A copy of the module with the parameters theta [P], for use outside of training.
+
+        It is on the CPU, in evaluation mode, and has torch's own dropout again.
+        """
+        module = without_keys(copied(self.module)).cpu()
+        return load_weights(module, theta.detach().cpu()).eval()
 
     def to(self, device: torch.device | str) -> FlatModule:
         """This module with frozen parameters and buffers on `device`, one for all callers."""

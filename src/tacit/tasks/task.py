@@ -23,6 +23,7 @@ from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.fitting import check_augment, check_missing, fit, held_out, held_out_per_client
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, is_per_client, read_parts
+from tacit.tasks.local_parameters import LocalParameters
 from tacit.tasks.metrics.metric import Metrics, find_metrics
 from tacit.tasks.parts import Part, Parts, as_parts
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
@@ -55,6 +56,8 @@ class Task:
         names: The clients' names; empty if they have none.
         client_tests: Inputs and targets of each client, held out; None if all have the same.
         disclosure: What clients told each other to prepare their data, in words.
+        local: The parameters that stay local, if any. `loss` and `evaluation` are of whole models,
+            `initial` and `parameters` of what is shared.
     """
 
     loss: Loss
@@ -71,10 +74,12 @@ class Task:
     names: tuple[str, ...] = ()
     client_tests: list[tuple[Any, Tensor]] | None = None
     disclosure: str = ""
+    local: LocalParameters | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
-        return f"Task({self.clients} clients, {self.parameters:,} parameters, {batch})"
+        local = "" if self.local is None else f" and {self.local.count:,} local ones"
+        return f"Task({self.clients} clients, {self.parameters:,} parameters{local}, {batch})"
 
     @classmethod
     def from_module(
@@ -87,6 +92,8 @@ class Task:
         test: Any = None,
         init: Init = "module",
         augment: Augment | None = None,
+        local: Sequence[str] | None = None,
+        local_lr: float | None = None,
     ) -> Task:
         """Train a module on each client's inputs and targets.
 
@@ -108,9 +115,13 @@ class Task:
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
             augment: Random changes of the images of every gradient; not in evaluation.
+            local: Parameters that stay local: names of parameters or modules, such as ["head"], or
+                patterns such as "*.bias". Each client trains its own by plain gradient steps, and
+                evaluates its own model. They are never sent.
+            local_lr: Step size of the local parameters; default: that of the algorithm.
 
         Returns:
-            A task with a model of P parameters per client.
+            A task with a model of P parameters per client, without the local ones.
 
         Raises:
             Misuse: If the module is not pure, or data and options do not fit together.
@@ -168,9 +179,21 @@ class Task:
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
         keyed_loss = replace(module_loss, keyed=flat.keyed)
         task = cls(keyed_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
-        draws = SampleDraws(augment, flat.keyed)
-        task = replace(task, draws=draws, names=names, disclosure=disclosure)
-        return replace(task, client_tests=client_tests)._checked()
+        whole = replace(
+            task,
+            draws=SampleDraws(augment, flat.keyed),
+            names=names,
+            client_tests=client_tests,
+            disclosure=disclosure,
+        )._checked()
+        if not local:
+            return whole
+        split = LocalParameters.of(whole, flat, local, local_lr)
+
+        def shared(seed: int, clients: Sequence[int]) -> Tensor:
+            return split.shared_of(initial(seed, clients))
+
+        return replace(whole, initial=shared, parameters=len(split.shared), local=split)
 
     @classmethod
     def from_loss(
@@ -232,6 +255,11 @@ class Task:
         return self.source.clients
 
     @property
+    def whole(self) -> Task:
+        """The task of whole models, with all parameters: this one unless some are local."""
+        return self if self.local is None else self.local.whole
+
+    @property
     def steps_per_epoch(self) -> int:
         """Iterations in which the average client sees its data once.
 
@@ -261,7 +289,8 @@ class Task:
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
         """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool))
+        local = None if self.local is None else self.local.to(device, pool)
+        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool), local=local)
 
     def with_metrics(self, metrics: Metrics | None, key: str = "metrics") -> Task:
         """This task with further metrics beside loss and accuracy.

@@ -7,7 +7,8 @@ from tacit.core.errors import Misuse
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.graph import Topology
 from tacit.record.history import History, Record, Spread
-from tacit.report.finished_run import MAX_DRAWN_EDGES, StoredGraph, StoredPartition
+from tacit.record.run_files import MAX_DRAWN_EDGES
+from tacit.report.finished_run import StoredGraph, StoredPartition
 
 
 def record(step):

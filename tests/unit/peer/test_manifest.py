@@ -385,7 +385,7 @@ VALUES = st.recursive(
 @given(st.data())
 def test_values_of_any_type_in_any_place(data):
     """Each key of the manifest with a value of any type."""
-    from tacit.config.toml import to_toml
+    from tacit.core.toml import to_toml
 
     values = tomllib.loads(TEXT)
     places = [(table, key) for table in _tables(values) for key in table]

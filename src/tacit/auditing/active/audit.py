@@ -92,6 +92,11 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
             "send decide which rows of others enter the result, and the proofs do not follow that.",
             "Audit curious clients, and read the remarks; or audit the algorithm without [robust].",
         )
+    if setting.task.local is not None:
+        raise Misuse(
+            "What malicious clients recover is not measured for models with local parameters.",
+            "Audit curious clients, or the same task without `local`.",
+        )
     if behaviour in DEVIATES:
         verbs = {kind.verb for kind in message_kinds(setting.algorithm, setting.graph).values()}
         wanted = {"mix", "send"} if behaviour == ECHO else {"mix"}

@@ -71,6 +71,11 @@ class ReconstructionResult:
 
 def why_not_attackable(task: Task) -> str | None:
     """Why the models and gradients of a task cannot be attacked; None if they can."""
+    if task.local is not None:
+        return (
+            "attacks on models with local parameters, which adversaries do not know; to see what "
+            "they get from whoever knows them, audit the same task without `local`"
+        )
     if not isinstance(task.loss, ModuleLoss):
         return "inversion needs a model that classifies inputs; this task has a loss of its own"
     if not isinstance(task.source, FullBatchSource | MiniBatchSource):

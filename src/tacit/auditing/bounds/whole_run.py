@@ -59,7 +59,9 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
     )
     per_sample = None
     source = setting.task.source
-    if isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
+    # Through local parameters, a sample has an influence on all later gradients of its client.
+    shared = setting.task.local is None
+    if shared and isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
         batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
         # One more than an iteration takes, for a gradient of the start.
         gradients = steps * setting.algorithm.gradients_per_step + 1

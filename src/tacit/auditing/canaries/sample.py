@@ -127,6 +127,11 @@ def sample_canaries(
     who = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
     if victim in who.corrupt:
         raise Misuse(f"The victim {victim} is corrupt.", "Name an honest client.")
+    if setting.task.local is not None:
+        raise Misuse(
+            "Canaries are scored by a trained model, and local parameters are not known.",
+            "Audit the same task without `local`.",
+        )
     samples = draw_samples(setting.task, count, seed)
     planted = replace(setting, task=plant(setting.task, victim, samples))
     transcript = Transcript(

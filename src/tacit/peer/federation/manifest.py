@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.config.loading import make_config
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
-from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
+from tacit.core.toml import to_toml
 from tacit.peer.federation import roster
 from tacit.peer.federation.absence import WAIT_FOREVER, AbsenceRules, roster_number
 from tacit.peer.federation.graph_table import GraphTable, format_graph, graph_table, parse_graph

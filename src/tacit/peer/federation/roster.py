@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
+from tacit.core.toml import to_toml
 from tacit.peer.federation.certificates import OPERATOR
 
 # The address of a member behind a firewall: it connects to relays, where others reach it.

@@ -75,6 +75,14 @@ class AuditedNode:
         digest, salts = read_salts(stored)
         if set(manifest.names) - set(salts):
             return None
+        if task.local is not None:
+            if data is not None:
+                raise Misuse(
+                    f"{name} has local parameters, which are not in its transcript: what it sent "
+                    "cannot be compared with its data.",
+                    "Leave --data out.",
+                )
+            return cls(folder, manifest, algorithm, task, None, salts)
         local = None
         try:
             # Data of a federation do not depend on who is suspended.

@@ -36,10 +36,12 @@ from tacit.peer.node.results import Results
 from tacit.peer.node.roster_agreement import RosterAgreement, agreed_roster
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.salt_agreement import agree_on_salts
+from tacit.peer.node.saved_node import save_layout
 from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.node.transcript_log import TranscriptLog
 from tacit.privacy.guarantee import Budget
+from tacit.record.checkpoint import LOCAL
 from tacit.tasks.constants import sketch_of_constants
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
@@ -69,6 +71,7 @@ class Node:
     Attributes:
         state: The algorithm's state; None before a generation starts.
         theta: The newest model [1, P], also between two generations.
+        personal: The local parameters [1, Q] that go with it, if there are any.
         step: Iterations done.
     """
 
@@ -98,6 +101,7 @@ class Node:
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
+        self.personal: Tensor | None = None
         self.step = 0
         place = folder.run / "checkpoints"
         self._checkpoints = CheckpointPolicy(place, self.shared, options.save_seconds)
@@ -179,6 +183,9 @@ class Node:
         fresh = self._open_records()
         check = partial(check_and_record, fresh, self.shared.witness)
         context = RosterContext.build(self.shared, self.algorithm, self.local, check)
+        if context.local_rows is not None and self.personal is not None:
+            # An iteration that was broken off may have changed them.
+            context.local_rows.restore(self.personal)
         self.shared.on_interrupt(context.network.cancel)
         comparison = DigestComparison(self.shared, context.network.clients)
         try:
@@ -251,7 +258,7 @@ class Node:
             write_with_retry(self.shared, "the sums of columns", save)
         self.local = self.local.prepared(context.manifest.config, sums)
         self.event_log.write("columns standardised", by=self.local.task.disclosure)
-        return context.with_data(self.local)
+        return context.with_data(self.local, self.algorithm)
 
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
@@ -268,9 +275,24 @@ class Node:
         self.state, self.step = begin(limits)
         if has_model and self.step != before:
             self._log_jump(before)
-        self.theta = self.state.theta
+        self._keep_model(context)
         self._evaluate(context)
         self._save(context)
+
+    def _keep_model(self, context: RosterContext) -> None:
+        self.theta = self.state.theta
+        if context.local_rows is not None:
+            self.personal = context.local_rows.value
+
+    @property
+    def _whole_model(self) -> Tensor:
+        """The model [1, W] of this node, with its local parameters."""
+        theta: Tensor = self.state.theta
+        local = self.local.task.local
+        if local is None:
+            return theta
+        assert self.personal is not None
+        return local.join(theta, self.personal)
 
     def _log_jump(self, before: int) -> None:
         """Log that this node repeats or skips iterations after a change of the roster."""
@@ -291,7 +313,7 @@ class Node:
             self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
             shared.clock.advance()
-            self.theta = self.state.theta
+            self._keep_model(context)
             shared.report(step=self.step)
             shared.metrics.set("tacit_step", self.step)
             shared.metrics.set("tacit_round", self.step // self.round_length)
@@ -324,9 +346,11 @@ class Node:
         shared.report(phase="finished", waiting_for=())
 
     def _write_model(self) -> None:
-        theta, seconds = self.state.theta[0], self._seconds()
+        theta, seconds = self._whole_model[0], self._seconds()
         shared = self.local.task.disclosure
         self._results.write_final(theta, self.algorithm.name, self.step, seconds, shared)
+        place = (self.local.task, self.shared.manifest, self.local.note, self.folder.run)
+        write_with_retry(self.shared, "the model's layout", partial(save_layout, *place))
 
     def _unfinished(self) -> set[str]:
         """Members that are no neighbours, but may need this node to agree on a roster."""
@@ -419,13 +443,15 @@ class Node:
         if checkpoint is None:
             return
         self._earlier_seconds = checkpoint.wall_seconds
-        self.step, self.theta = checkpoint.step, checkpoint.state.get("theta")
+        state = dict(checkpoint.state)
+        self.personal = state.pop(LOCAL, None)
+        self.step, self.theta = checkpoint.step, state.get("theta")
         if self.name not in manifest.names:
             pass  # it is suspended
         elif roster_order(checkpoint.generation) < roster_order(manifest.number):
             self._activate(manifest, checkpoint.generation)
         elif not checkpoint.rejoin:
-            self.state = self.algorithm.state_class(**checkpoint.state)
+            self.state = self.algorithm.state_class(**state)
             for message in checkpoint.messages:
                 self.shared.active.outbox.put(message)
         self._results.drop_from(manifest.generation, self.step + 1)
@@ -445,6 +471,7 @@ class Node:
         manifest, messages = self.shared.manifest, self.shared.active.outbox.messages()
         model = {} if self.theta is None else {"theta": self.theta}
         state = model if rejoin else tensors_of(self.state)
+        state = state | ({} if self.personal is None else {LOCAL: self.personal})
         when = (manifest.federation, manifest.number, self.step)
         return NodeCheckpoint(*when, rejoin, state, messages, self._seconds(), self.local.digest)
 
@@ -452,10 +479,11 @@ class Node:
         """Evaluate the model as of the batch of the last gradient: tasks may change over time."""
         task = self.local.task.to(context.manifest.config.run.device)
         number = self.step * self.algorithm.gradients_per_step
-        scores = task.evaluation.at_batch(number).models(self.state.theta, [self.local.index])
+        theta = self._whole_model
+        scores = task.evaluation.at_batch(number).models(theta, [self.local.index])
         own = None
         if (tests := task.own_tests) is not None:
-            own = tests.models(self.state.theta, [self.local.index])
+            own = tests.models(theta, [self.local.index])
         self._results.record(self.step, NodeScores.of(scores, own), self._seconds())
 
     def _check_finite(self, context: RosterContext) -> None:

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import ValidationError
 
-from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json, write_text
+from tacit.core.toml import to_toml
 from tacit.experiment.auditing import audit
 from tacit.peer.federation.audited import AuditedFederation
 from tacit.peer.federation.folders import NodeFolder

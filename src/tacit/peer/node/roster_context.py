@@ -31,6 +31,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.personal import LocalRows, PersonalObjective
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.graph import Graph
@@ -51,7 +52,7 @@ class RosterContext:
 
     manifest: Manifest
     network: PeerNetwork
-    objective: HostedObjective
+    objective: HostedObjective | PersonalObjective
     keys: KeyRing
     here: LazyClients
 
@@ -76,7 +77,7 @@ class RosterContext:
         neighbourhood = Neighbourhood.of(
             graph.edges, np.array([position]), run.device, graph.weights
         )
-        objective = _objective(manifest, number, local)
+        objective = _objective(manifest, number, local, algorithm)
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.number,
@@ -90,6 +91,12 @@ class RosterContext:
         )
         return cls(manifest, network, objective, keys, here)
 
+    @property
+    def local_rows(self) -> LocalRows | None:
+        """The local parameters of this node; None if all are shared."""
+        own = self.objective
+        return own.rows if isinstance(own, PersonalObjective) else None
+
     def with_salts(self, salts: Mapping[str, bytes]) -> RosterContext:
         """This context with the salts of all members in its keys, by name."""
         at = {self.manifest.position(name): salt for name, salt in salts.items()}
@@ -97,9 +104,10 @@ class RosterContext:
         here = replace(self.here, randomness=keys.randomness(task.parameters, task.dtype))
         return replace(self, keys=keys, here=here)
 
-    def with_data(self, local: LocalData) -> RosterContext:
+    def with_data(self, local: LocalData, algorithm: Algorithm) -> RosterContext:
         """This context with the node's data as they are after all members agreed on scales."""
-        objective = _objective(self.manifest, self.objective.clients[0], local)
+        number = self.manifest.members[int(self.here.graph.ids[0])].number
+        objective = _objective(self.manifest, number, local, algorithm)
         return replace(self, objective=objective, here=replace(self.here, objective=objective))
 
     def start(
@@ -134,20 +142,18 @@ class RosterContext:
         return evaluated_state(algorithm.step(here.lazy_state(state), here))
 
 
-def _objective(manifest: Manifest, number: int, local: LocalData) -> HostedObjective:
+def _objective(
+    manifest: Manifest, number: int, local: LocalData, algorithm: Algorithm
+) -> HostedObjective | PersonalObjective:
     """The gradients of this node, which has the permanent number `number`."""
     run, task = manifest.config.run, local.task
     own_part = torch.tensor([local.index])
     loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
-    return HostedObjective(
-        task.to(run.device),
-        [number],
-        loader,
-        "looped",
-        run.seed,
-        run.device,
-        precision=run.precision,
+    task = task.to(run.device)
+    whole = HostedObjective(
+        task.whole, [number], loader, "looped", run.seed, run.device, precision=run.precision
     )
+    return whole if task.local is None else PersonalObjective.of(task, whole, algorithm)
 
 
 def rejoin(

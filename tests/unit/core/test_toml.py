@@ -4,7 +4,7 @@ import tomllib
 import pytest
 from hypothesis import given, strategies as st
 
-from tacit.config.toml import to_toml
+from tacit.core.toml import to_toml
 
 VALUES = st.recursive(
     st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -1,0 +1,51 @@
+"""`tacit export`: a model of a run as a file for other programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli.arguments import AllowCode
+
+
+class Format(StrEnum):
+    torch = "torch"
+    safetensors = "safetensors"
+    onnx = "onnx"
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of a node.")],
+    client: Annotated[
+        str, typer.Option(help="Whose model: a number from 0, a name, or average.")
+    ] = "average",
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="A state_dict for PyTorch, the same as safetensors, or the whole model as ONNX.",
+        ),
+    ] = Format.safetensors,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file (default: in the folder).")
+    ] = None,
+    allow_code: AllowCode = None,
+) -> None:
+    """Write a trained model to a file for PyTorch, safetensors or ONNX."""
+    from tacit.experiment.export import SUFFIXES, export as write
+    from tacit.experiment.saved import load
+
+    if (folder / "node.pem").exists():
+        from tacit.peer.node.saved_node import load_node
+
+        run = load_node(folder, allow_code or ())
+    else:
+        run = load(folder)
+    named = client in (run.summary.get("names") or ())
+    is_number = client.isascii() and client.isdigit() and not named
+    path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"
+    beside = write(run, int(client) if is_number else client, form.value, path)
+    print(f"Model: {path}\nDescription: {beside}")

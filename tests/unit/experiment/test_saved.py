@@ -1,0 +1,172 @@
+"""Runs saved, read back, and turned into modules."""
+
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.core.errors import Misuse
+from tacit.report.report import write_report
+
+
+class Tied(nn.Module):
+    """Frozen, tied and dropped parameters, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(4, 4, bias=False)
+        self.decode = nn.Linear(4, 4, bias=False)
+        self.decode.weight = self.embed.weight
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.dropout = nn.Dropout(0.5)
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("shift", torch.full((4,), 0.25))
+
+    def forward(self, x):
+        x = torch.tanh(self.embed(x)) + self.shift
+        return self.head(self.dropout(self.decode(self.frozen(x))))
+
+
+def simulate(module, transcript=False, **options):
+    draw = torch.Generator().manual_seed(0)
+    parts = [
+        (torch.randn(12, 4, generator=draw), torch.randint(3, (12,), generator=draw))
+        for _ in range(3)
+    ]
+    task = tacit.Task.from_module(module, parts, batch_size=4)
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    algorithm = tacit.DSGT(lr=0.1)
+    return tacit.simulate(algorithm, task, graph, steps=6, transcript=transcript, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(3)
+    return Tied()
+
+
+@pytest.fixture(scope="module")
+def run(model):
+    return simulate(model, transcript=True)
+
+
+X = torch.linspace(-1, 1, 20).reshape(5, 4)
+
+
+@pytest.mark.parametrize("client", [0, 2, "average"])
+def test_the_module_computes_what_the_model_does(run, model, client):
+    theta = run.theta.mean(0) if client == "average" else run.theta[client]
+    module = run.module(client)
+    assert torch.equal(module(X), run.setting.task.loss.flat(theta, X))
+    assert not torch.equal(module(X), model.eval()(X))
+    # Usable and trainable as the original: no keys, tied, frozen as before.
+    assert type(module.dropout) is nn.Dropout
+    assert not module.training
+    assert module.decode.weight is module.embed.weight
+    assert torch.equal(module.frozen.weight, model.frozen.weight)
+    assert [p.requires_grad for p in module.parameters()] == [
+        p.requires_grad for p in model.parameters()
+    ]
+    module.train()
+    assert not torch.equal(module(X), module(X))
+
+
+def test_the_run_keeps_its_own_copy(run):
+    before = run.theta.clone()
+    with torch.no_grad():
+        for parameter in run.module(0).parameters():
+            parameter.zero_()
+    assert torch.equal(run.theta, before)
+    assert not torch.equal(run.module(0)(X), torch.zeros(5, 3))
+
+
+def test_adapters_stay_adapters_and_can_be_merged():
+    torch.manual_seed(0)
+    base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    run = simulate(tacit.models.lora(base, rank=2))
+    module = run.module(1)
+    assert torch.equal(module(X), run.setting.task.loss.flat(run.theta[1], X))
+    torch.testing.assert_close(tacit.models.merge_lora(module)(X), module(X))
+    assert not torch.allclose(base(X), module(X))
+
+
+def test_a_saved_run_is_the_run(run, model, tmp_path):
+    saved = tacit.load(run.save(tmp_path / "run"))
+    assert torch.equal(saved.theta, run.theta)
+    assert set(saved.state) == {"theta", "gamma", "grad"}
+    assert torch.equal(saved.state["gamma"], run.state.gamma)
+    assert saved.history.to_jsonl() == run.history.to_jsonl()
+    assert saved.step == 6
+    assert saved.config["algorithm"] == {"name": "dsgt", "lr": 0.1}
+    messages = run.transcript.messages
+    assert len(saved.transcript.messages) == len(messages)
+    assert torch.equal(saved.transcript.messages[3].rows, messages[3].rows)
+    state = saved.state_dict(1)
+    expected = run.module(1).state_dict()
+    assert sorted(state) == sorted(expected)
+    assert all(torch.equal(state[name], expected[name]) for name in state)
+    torch.manual_seed(99)
+    assert torch.equal(saved.module(1, module=Tied())(X), run.module(1)(X))
+    assert "SavedRun" in repr(saved)
+
+
+def test_a_saved_run_has_a_report(run, tmp_path):
+    folder = run.save(tmp_path / "run")
+    page = write_report([folder], tmp_path / "report.html", title="saved").read_text("utf-8")
+    assert "dsgt" in page
+
+
+def test_what_cannot_be_had_is_said(run, tmp_path):
+    folder = run.save(tmp_path / "run")
+    with pytest.raises(Misuse, match="not empty"):
+        run.save(folder)
+    saved = tacit.load(folder)
+    with pytest.raises(Misuse, match="made in Python"):
+        saved.module(0)
+    with pytest.raises(Misuse, match="does not fit a Linear"):
+        saved.module(0, module=nn.Linear(4, 3))
+    for client in (3, -1, "first", True, 0.0):
+        with pytest.raises(Misuse, match="number from 0 to 2"):
+            run.module(client)
+    with pytest.raises(Misuse, match="not the folder of a run"):
+        tacit.load(tmp_path)
+    (folder / "model.json").write_text("{}")
+    with pytest.raises(Misuse, match="unknown format"):
+        tacit.load(folder)
+    (folder / "model.json").write_text('{"format": "tacit-model-1", "parameters": 3}')
+    with pytest.raises(Misuse, match="cannot be read"):
+        tacit.load(folder)
+    (folder / "model.json").unlink()
+    with pytest.raises(Misuse, match=r"no model\.json"):
+        tacit.load(folder).state_dict(0)
+    next((folder / "checkpoints").glob("*")).write_bytes(b"nothing")
+    with pytest.raises(Misuse, match="cannot be read"):
+        tacit.load(folder)
+
+
+def test_a_loss_has_no_module(tmp_path):
+    task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    with pytest.raises(Misuse, match="not from a module"):
+        run.module(0)
+    saved = tacit.load(run.save(tmp_path / "run"))
+    assert saved.layout is None
+    assert saved.transcript is None
+    assert torch.equal(saved.theta, run.theta)
+
+
+def test_shared_rows_of_a_private_run_are_saved(tmp_path):
+    parts = [(torch.randn(40, 4), torch.randint(3, (40,))) for _ in range(3)]
+    task = tacit.Task.from_module(nn.Linear(4, 3), parts, batch_size=4)
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(
+        tacit.PrivateSGD(lr=0.1, clip=1.0),
+        task,
+        graph,
+        steps=2,
+        privacy=tacit.Privacy(epsilon=8.0, delta=1e-4),
+    )
+    saved = tacit.load(run.save(tmp_path / "run"))
+    assert torch.equal(saved.theta, run.theta)
+    assert 0 < saved.summary["privacy"]["spent"] <= 8
