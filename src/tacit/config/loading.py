@@ -97,14 +97,23 @@ def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:
     """Make file names absolute, so that the config.toml of a run works from any folder."""
     graph = values.get("graph")
+    return values | {"graph": _resolve_graph(graph, base)} if isinstance(graph, dict) else values
+
+
+def _resolve_graph(graph: Any, base: Path) -> Any:
+    """A graph, or one of several, with absolute file names; anything else as it is."""
     if not isinstance(graph, dict):
-        return values
-    files = {
+        return graph
+    files: dict[str, Any] = {
         key: str((base / graph[key]).resolve())
         for key in GRAPH_FILE_KEYS
         if isinstance(graph.get(key), str)
     }
-    return values | {"graph": graph | files}
+    if isinstance(phases := graph.get("phases"), list):
+        files["phases"] = [_resolve_graph(one, base) for one in phases]
+    if "of" in graph:
+        files["of"] = _resolve_graph(graph["of"], base)
+    return graph | files
 
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:
@@ -128,7 +137,11 @@ def _explain(problem: ValidationError, origin: str) -> Misuse:
 def _known_keys(path: list[str]) -> list[str]:
     model: type[BaseModel] = Config
     for key in path:
+        if key.isdigit():
+            # A place in a list, whose sections are the last model already.
+            continue
         annotation = model.model_fields[key].annotation
-        candidates = [annotation, *get_args(annotation)]
+        parts = [annotation, *get_args(annotation)]
+        candidates = [*parts, *(inner for part in parts for inner in get_args(part))]
         model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
     return list(model.model_fields)

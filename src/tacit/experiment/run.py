@@ -165,7 +165,12 @@ class _ActiveRun:
         self.history = History.from_jsonl(group.run_on_first(lambda: self._open_folder(saved)))
         if saved is not None:
             self.simulation.restore(
-                saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged
+                saved.state,
+                saved.step,
+                saved.bytes_sent,
+                saved.wall_seconds,
+                saved.diverged,
+                saved.late_rows,
             )
         # The iteration of the newest checkpoint; 0 if there is none.
         self.saved_step = self.simulation.t
@@ -239,6 +244,7 @@ class _ActiveRun:
             simulation.diverged,
             simulation.gradients.strategy,
             _spent(simulation),
+            simulation.late_rows,
         )
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core import storage
 from tacit.core.errors import Misuse
 
 FORMAT = "tacit-checkpoint-1"
+# Before the names of late rows; no field of a state has it.
+LATE = "late/"
 FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged", "privacy")
 
 
@@ -28,6 +31,7 @@ class Checkpoint:
         diverged: Where the run first diverged, if it was allowed to.
         gradients: Backend of the gradients; another one would round differently.
         privacy: The privacy budget and what is spent of it, if the run has one.
+        late_rows: Rows that were sent and may still arrive, by name.
     """
 
     state: Any
@@ -38,6 +42,7 @@ class Checkpoint:
     diverged: str | None = None
     gradients: str = "auto"
     privacy: dict[str, Any] | None = None
+    late_rows: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
@@ -46,9 +51,10 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
 
     # Fields may be views or share memory (DSGT's first tracker is its gradient), which safetensors
     # does not allow.
+    late = {LATE + name: rows for name, rows in checkpoint.late_rows.items()}
     tensors = {
         name: rows.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, rows in tensors_of(checkpoint.state).items()
+        for name, rows in (tensors_of(checkpoint.state) | late).items()
     }
     with writing(folder, checkpoint.step, keep) as part:
         save_file(tensors, part, metadata=metadata(checkpoint))
@@ -123,9 +129,11 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
+    late = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LATE)}
+    late = {name.removeprefix(LATE): rows for name, rows in late.items()}
     state = algorithm.state_class(**tensors)
     required = {name: facts[name] for name in FACTS if name != "privacy"}
-    return Checkpoint(state, **required, privacy=facts.get("privacy"))
+    return Checkpoint(state, **required, privacy=facts.get("privacy"), late_rows=late)
 
 
 def _newest_first(folder: Path) -> list[Path]:
