@@ -9,7 +9,7 @@ keep the fixed points of an iteration, but not its sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tacit.core.errors import Misuse
@@ -34,6 +34,15 @@ class Tolerance:
     late_messages: str = UNSTATED
     only_with: tuple[str, Any, str] | None = None
 
+    @property
+    def allowed(self) -> list[str]:
+        """What it tolerates, in words."""
+        return [
+            one.name.replace("_", " ")
+            for one in fields(self)
+            if one.name != "only_with" and not getattr(self, one.name)
+        ]
+
     def check(self, algorithm: Any, world: World) -> None:
         """Raise Misuse with the reason if the algorithm does not tolerate this world."""
         if world.is_static:
@@ -48,8 +57,8 @@ class Tolerance:
             if happens and why:
                 raise Misuse(
                     f"{algorithm.name} does not allow {what}: {why}.",
-                    f"{remedy}, or choose another algorithm: docs/guides/changing-graphs.md lists "
-                    "those that allow it.",
+                    f"{remedy}, or choose another algorithm: `tacit algorithms --json` says which "
+                    "allow it.",
                 )
         if self.only_with is not None:
             option, value, why = self.only_with

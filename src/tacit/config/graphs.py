@@ -93,6 +93,11 @@ def _matchings(section: GraphSection, seed: int) -> Matchings:
             "Remove mixing and lazy from [graph].",
         )
     if section.of is None:
+        if "clients" not in section.options:
+            raise Misuse(
+                "graph.kind = 'matchings' needs graph.clients, or another graph in [graph.of].",
+                "Set clients in [graph], e.g. clients = 8.",
+            )
         complete = section.model_copy(update={"kind": "complete"})
         return Matchings(_make_topology(complete, seed))
     check_names("graph", section.options, [], "kind 'matchings' with [graph.of]")
