@@ -103,6 +103,11 @@ class Setting:
             raise Misuse(
                 "The graph has no weights yet.", 'Add them: topology.mixing("metropolis").'
             )
+        if isinstance(self.graph, GraphSchedule):
+            raise Misuse(
+                "The graph of a setting is a schedule.",
+                "Give Setting(graph=schedule.union, schedule=schedule), or use tacit.simulate.",
+            )
         for name, kind in (("task", Task), ("graph", Graph)):
             if not isinstance(value := getattr(self, name), kind):
                 raise Misuse(

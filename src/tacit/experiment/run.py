@@ -182,7 +182,7 @@ class _ActiveRun:
             # With the backend of the gradients, so that this file gives the same bits again.
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
-        folder.write("graph.json", StoredGraph.of(experiment.graph))
+        folder.write("graph.json", StoredGraph.of(experiment.setting.world))
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)
             folder.write("partition.json", stored)

@@ -57,6 +57,11 @@ class World:
         parts += [] if self.participation is None else [str(self.participation)]
         return "; ".join(parts) or str(self.graph)
 
+    def describe(self) -> str:
+        """Describe the graph in one line, and what changes."""
+        graph = self.graph.describe()
+        return graph if self.is_static else f"{graph}; {self}"
+
     @property
     def clients(self) -> int:
         return self.graph.clients

@@ -20,7 +20,7 @@ from pydantic import (
 
 from tacit.core.errors import Misuse
 from tacit.data import Dataset, Partition
-from tacit.graph import Graph
+from tacit.graph import Graph, World
 from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
 
@@ -89,11 +89,13 @@ class StoredGraph(StoredModel):
     positions: list[tuple[float, float]] | None = None
 
     @classmethod
-    def of(cls, graph: Graph) -> StoredGraph:
+    def of(cls, graph: Graph | World) -> StoredGraph:
+        world = World.of(graph)
+        graph = world.graph
         # A Graph lists undirected edges in both directions.
         drawable = len(graph.edges) <= 2 * MAX_DRAWN_EDGES
         return cls(
-            description=graph.describe(),
+            description=world.describe(),
             clients=graph.clients,
             directed=graph.directed,
             edges=graph.edges.tolist() if drawable else None,
