@@ -75,6 +75,18 @@ def test_runs_resume_to_the_same_bits_and_say_what_changes(kind, dsg, tacit_here
     assert first.exists()
 
 
+def test_a_resumed_run_records_the_same_transcript(dsg, tacit_here, tmp_path):
+    words = [*overrides("phases"), "--set", "run.rounds=4", "--set", "transcript.last=12"]
+    assert tacit_here("run", dsg, *words, "--out", "whole").code == 0
+    folder = tmp_path / "whole"
+    before = json.loads((folder / "transcript.json").read_text())
+    assert [tick for tick, _ in before["changes"]][:3] == [0, 4, 6]
+    for checkpoint in sorted((folder / "checkpoints").glob("*.safetensors"))[1:]:
+        checkpoint.unlink()
+    assert tacit_here("run", "whole/config.toml", "--out", "whole", "--resume").code == 0
+    assert json.loads((folder / "transcript.json").read_text()) == before
+
+
 def test_an_audit_follows_the_schedule(dsg, tacit_here, tmp_path):
     words = [*overrides("matchings"), "--victim", "0", "--adversary", "curious(1)"]
     done = tacit_here("audit", dsg, *words, "--iterations", "4", "--no-attacks", "--out", "audit")

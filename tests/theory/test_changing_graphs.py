@@ -247,6 +247,11 @@ def test_a_graph_of_some_iteration_with_other_weights_is_refused():
     skew = tacit.Graph.from_matrix(np.roll(np.eye(N), 1, axis=1) / 2 + np.eye(N) / 2)
     with pytest.raises(Misuse, match="symmetric"):
         tacit.simulate(tacit.DSG(lr=LR), TASK, [RING, skew], steps=4)
+    # Two graphs whose average is doubly stochastic, but which are not: known before the run.
+    first = tacit.Graph.from_matrix(np.tril(np.ones((N, N))) / np.arange(1, N + 1)[:, None])
+    second = tacit.Graph.from_matrix(2 / N - first.W.numpy())
+    with pytest.raises(Misuse, match="in iteration 3 needs"):
+        tacit.simulate(tacit.DSGT(lr=LR), TASK, [(RING, 3), (first, 1), (second, 1)], steps=1)
     late = tacit.GraphFunction(lambda t: skew if t == 7 else RING, window=5)
     with pytest.raises(Misuse, match="iteration 7"):
         tacit.simulate(tacit.DSG(lr=LR), TASK, late, steps=10)

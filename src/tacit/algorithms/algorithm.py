@@ -91,7 +91,8 @@ class Algorithm(ABC):
         self.tolerates.check(self, world)
         self.check_graph(world.graph)
         if not world.is_static:
-            self.check_moment(world.at(0).graph, 0)
+            for t in world.first_uses:
+                self.check_moment(world.at(t).graph, t)
 
     def check_moment(self, graph: Graph, t: int) -> None:
         """Raise `Misuse` if the graph of iteration t of a changing world lacks what is required."""

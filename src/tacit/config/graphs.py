@@ -99,10 +99,10 @@ def _matchings(section: GraphSection, seed: int) -> Matchings:
                 "Set clients in [graph], e.g. clients = 8.",
             )
         complete = section.model_copy(update={"kind": "complete"})
-        return Matchings(_make_topology(complete, seed))
+        return Matchings(_make_topology(complete, seed), section.seed)
     check_names("graph", section.options, [], "kind 'matchings' with [graph.of]")
     with prefix_errors("[graph.of]"):
-        return Matchings(_make_topology(section.of, seed))
+        return Matchings(_make_topology(section.of, seed), section.seed)
 
 
 def _phases(section: GraphSection, seed: int) -> Phases:

@@ -32,6 +32,11 @@ class GraphSchedule(ABC):
 
     union: Graph
 
+    @property
+    def first_uses(self) -> list[int]:
+        """Iterations in which graphs are used first, as far as known before a run."""
+        return [0]
+
     @abstractmethod
     def at(self, t: int, seed: int) -> Graph:
         """The graph of iteration t, counted from 0."""
@@ -72,6 +77,11 @@ class Phases(GraphSchedule):
         parts = (f"{graph} for {length}" for graph, length in zip(graphs, lengths, strict=True))
         return f"{', '.join(parts)}, and so on"
 
+    @property
+    def first_uses(self) -> list[int]:
+        lengths = [length for _, length in self.phases]
+        return [sum(lengths[:k]) for k in range(len(lengths))]
+
     def at(self, t: int, seed: int) -> Graph:
         place = t % sum(length for _, length in self.phases)
         for graph, length in self.phases:
@@ -90,6 +100,7 @@ class Matchings(GraphSchedule):
 
     Args:
         topology: The pairs that may be matched; undirected and connected.
+        seed: Keys the matchings instead of the seed of the run.
 
     >>> from tacit import Topology
     >>> Matchings(Topology.complete(6)).at(3, seed=0).topology.degrees.tolist()
@@ -97,6 +108,7 @@ class Matchings(GraphSchedule):
     """
 
     topology: Topology
+    seed: int | None = None
     union: Graph = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +122,7 @@ class Matchings(GraphSchedule):
         return f"random matchings of {self.topology.name}"
 
     def at(self, t: int, seed: int) -> Graph:
+        seed = seed if self.seed is None else self.seed
         edges = self.topology.edges
         pairs = edges[edges[:, 0] < edges[:, 1]]
         order = np.argsort(random_words(seed, t, "matching", len(pairs)), kind="stable")

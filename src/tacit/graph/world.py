@@ -59,8 +59,12 @@ class World:
 
     def describe(self) -> str:
         """Describe the graph in one line, and what changes."""
-        graph = self.graph.describe()
-        return graph if self.is_static else f"{graph}; {self}"
+        graph = self.graph
+        if self.schedule is None:
+            return graph.describe() if self.is_static else f"{graph.describe()}; {self}"
+        # The speed of consensus is not that of the union.
+        edges = f"{graph.clients} clients, {len(graph.edges)} directed edges"
+        return f"{self}; all edges together: {edges}"
 
     @property
     def clients(self) -> int:
@@ -98,7 +102,13 @@ class World:
             )
         if self.has_absent_clients:
             # Weights for some of the edges only must be possible.
-            self.at(0)
+            for t in self.first_uses:
+                self.at(t)
+
+    @property
+    def first_uses(self) -> list[int]:
+        """Iterations in which graphs are used first, as far as known before a run."""
+        return [0] if self.schedule is None else self.schedule.first_uses
 
     def at(self, t: int) -> Moment:
         """The world in iteration t, counted from 0; what `start` does happens in that of t = 0."""

@@ -44,6 +44,11 @@ def test_matchings_differ_between_iterations_and_seeds_and_use_every_edge():
     )
 
 
+def test_a_seed_of_their_own_keys_matchings():
+    one, other = Matchings(Topology.complete(8), seed=3), Matchings(Topology.complete(8))
+    assert all(np.array_equal(one.at(t, 0).edges, other.at(t, 3).edges) for t in range(5))
+
+
 def test_draws_stay_the_same_between_versions():
     """Runs of published results must not change when a library draws in another order."""
     assert Matchings(Topology.complete(6)).at(0, 0).edges.tolist() == MATCHED
