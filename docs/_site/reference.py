@@ -130,6 +130,8 @@ def _section(name: str) -> type[Any]:
 
     classes = {
         "data.augment": "AugmentSection",
+        "graph.phases": "PhaseSection",
+        "participation.absences": "AbsenceSection",
         "run.clip": "ClipSection",
         "transcript": "TranscriptSection",
     }
@@ -159,7 +161,11 @@ def topologies() -> str:
         (f'`"{kind}"`', _options(make, {"n": "clients"}, skip=("seed",)), _summary(make))
         for kind, make in TOPOLOGIES.items()
     ]
-    rows.append(('`"matrix"`', "`matrix`", "Read W from a file; edges are its non-zero entries."))
+    rows += [
+        ('`"matrix"`', "`matrix`", "Read W from a file; edges are its non-zero entries."),
+        ('`"matchings"`', "`clients` or `of`", "Match clients at random, anew in each iteration."),
+        ('`"phases"`', "`phases`", "Use several graphs, one after the other, again and again."),
+    ]
     return _table(("kind", "options", "graph"), rows)
 
 
@@ -232,6 +238,29 @@ def algorithms() -> str:
     return _table(("name", "options"), rows)
 
 
+def tolerances() -> str:
+    """What every built-in algorithm allows of a changing world, and why not the rest."""
+    from tacit.algorithms import ALGORITHMS
+
+    names = ("changing_graph", "absent_clients", "late_messages")
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in ALGORITHMS:
+        if ALGORITHMS.package(name) is not None:
+            continue
+        tolerated = ALGORITHMS[name].tolerates
+        reasons = [getattr(tolerated, one) for one in names]
+        yes = "yes"
+        if tolerated.only_with is not None:
+            option, value, why = tolerated.only_with
+            yes = f"with `{option} = {_toml(value)}`"
+            reasons.append(why)
+        cells = ["no" if getattr(tolerated, one) else yes for one in names]
+        why = "; ".join(dict.fromkeys(filter(None, reasons)))
+        groups.setdefault((*cells, _escape(why)), []).append(f"`{name}`")
+    rows = [(", ".join(members), *cells) for cells, members in groups.items()]
+    return _table(("algorithm", "graph changes", "absent clients", "late messages", "why"), rows)
+
+
 def families() -> str:
     """The tables that choose one of a family: noise, codec, protection, solver, schedule."""
     from tacit.config.options import OPTION_FAMILIES, SCHEDULES
@@ -271,6 +300,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "tasks": tasks,
     "algorithms": algorithms,
     "families": families,
+    "tolerances": tolerances,
     "metrics": metrics,
 }
 

@@ -24,6 +24,7 @@ from tacit.algorithms.pd_lms import PDLMS as PDLMS
 from tacit.algorithms.pdmm import PDMM as PDMM
 from tacit.algorithms.private_sgd import PrivateSGD as PrivateSGD
 from tacit.algorithms.psgt import PSGT as PSGT
+from tacit.algorithms.push_sum import PushSum as PushSum
 from tacit.algorithms.solvers import (
     ExactSolver as ExactSolver,
     GradientSolver as GradientSolver,
@@ -61,7 +62,12 @@ from tacit.engines.robust_mixing import Robust as Robust
 from tacit.experiment.auditing import audit as audit
 from tacit.experiment.saved import SavedRun as SavedRun, load as load
 from tacit.graph import (
+    Absence as Absence,
     Graph as Graph,
+    GraphFunction as GraphFunction,
+    Matchings as Matchings,
+    Participation as Participation,
+    Phases as Phases,
     Topology as Topology,
 )
 from tacit.privacy.guarantee import Budget as Budget, Privacy as Privacy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,16 +23,19 @@ from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import shared
 from tacit.core.workers import WorkerPool
+from tacit.engines.changing_network import ChangingNetwork, keep_absent
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.personal import LocalRows, PersonalObjective, check_local
-from tacit.engines.group import Hosted, ProcessGroup
+from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
+from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
-from tacit.graph import Graph, Topology
+from tacit.graph import Graph, GraphSchedule, Moment, Participation, Topology, World
+from tacit.graph.schedule import as_schedule
 from tacit.models.parameters import select_model
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.record import run_files
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
 Generator = Literal["philox", "chacha20"]
+GraphOrSchedule = (
+    Graph | GraphSchedule | Callable[[int], Graph] | Sequence[Graph | tuple[Graph, int]]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,8 @@ class Setting:
         precision: How gradients are computed: in `"float32"`, in `"tf32"` on a GPU, or in `"bf16"`
             by autocast. Models, messages and updates stay as they are.
         metrics: What is recorded beside loss and accuracy: names, or functions by name.
+        schedule: The graph of each iteration, if it changes; `graph` is then its union.
+        participation: Which clients take part when, and which messages are late.
     """
 
     algorithm: Algorithm
@@ -76,11 +84,26 @@ class Setting:
     prg: Generator | KeyRing = "philox"
     precision: Precision = "float32"
     metrics: Metrics | None = None
+    schedule: GraphSchedule | None = None
+    participation: Participation | None = None
 
     @property
     def client_names(self) -> tuple[str, ...]:
         """The name of each client: its own if it has one, else its number."""
         return self.task.names or tuple(map(str, range(self.task.clients)))
+
+    @property
+    def world(self) -> World:
+        """The graph of each iteration, who takes part in it, and which messages are late."""
+        return World(self.graph, self.schedule, self.participation, int(self.seed))
+
+    def require_static(self, what: str) -> None:
+        """Raise `Misuse` if the graph changes, clients are absent or messages are late."""
+        if not self.world.is_static:
+            raise Misuse(
+                f"{what} need a fixed graph, all clients and no delay; here {self.world}.",
+                "Audit the algorithm on a fixed graph, without [participation].",
+            )
 
     @property
     def start_alike(self) -> bool:
@@ -94,11 +117,21 @@ class Setting:
             raise Misuse(
                 "The graph has no weights yet.", 'Add them: topology.mixing("metropolis").'
             )
+        if isinstance(self.graph, GraphSchedule):
+            raise Misuse(
+                "The graph of a setting is a schedule.",
+                "Give Setting(graph=schedule.union, schedule=schedule), or use tacit.simulate.",
+            )
         for name, kind in (("task", Task), ("graph", Graph)):
             if not isinstance(value := getattr(self, name), kind):
                 raise Misuse(
                     f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}."
                 )
+        if not isinstance(self.participation, Participation | None):
+            raise Misuse(
+                f"participation is {self.participation!r}.",
+                "Give tacit.Participation(share=0.5), or None.",
+            )
         if not isinstance(self.algorithm, Algorithm):
             raise Misuse(
                 f"algorithm is {self.algorithm!r}.",
@@ -115,7 +148,7 @@ class Setting:
         if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
         check_precision(self.precision, self.task.dtype)
-        self.algorithm.check_graph(self.graph)
+        self.algorithm.check_world(self.world)
         check_fit(self.algorithm, self.task)
         if self.algorithm.needs_total and not self.start_alike and self.task.clients > 1:
             raise Misuse(
@@ -288,9 +321,26 @@ class Simulation(Execution):
         objective: HostedObjective | PersonalObjective = whole
         self._local_rows: LocalRows | None = None
         if self.task.local is not None:
+            if setting.participation is not None:
+                raise Misuse(
+                    "Clients that do not take part would still train their local parameters.",
+                    "Leave `local` or the participation out.",
+                )
             objective = PersonalObjective.of(self.task, whole, algorithm)
             self._local_rows = objective.rows
-        self.net = self.hosted.network(graph, task.dtype, device, pool)
+        self.world = setting.world
+        # The graph of the last iteration, where it changes.
+        self._graph: Graph | None = None
+        self.net: CountingNetwork
+        if self.world.is_static:
+            self.net = self.hosted.network(graph, task.dtype, device, pool)
+        elif group.ranks > 1:
+            raise Misuse(
+                f"{str(self.world).capitalize()}; ranks only exchange rows over a fixed graph.",
+                "Run it in one process, without torchrun.",
+            )
+        else:
+            self.net = ChangingNetwork(lambda one: StackedNetwork(one, task.dtype, device, pool))
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
             neighbourhood,
@@ -309,13 +359,15 @@ class Simulation(Execution):
                 )
             self.recorder = TranscriptRecorder(self.net, transcript, neighbourhood)
             here = self.recorder.wrap(here)
-        # A captured step cannot be observed and sends nothing to other processes.
-        capture = device.type == "cuda" and self.recorder is None and group.ranks == 1
-        capture = capture and task.local is None
+        # A captured step cannot be observed, sends nothing to other processes and is always alike.
+        alone = self.recorder is None and group.ranks == 1 and self.world.is_static
+        capture = device.type == "cuda" and alone and task.local is None
         super().__init__(algorithm, here, device, Watchdog(pool), capture)
         self.cautions = algorithm.cautions(graph)
         self._remarks = algorithm.remarks(graph)
         self._remarks += sampling_remarks(algorithm, task, setting.precision)
+        if not self.world.is_static:
+            self._remarks = [*self._remarks, str(self.world)]
         self.allow_divergence = allow_divergence
         self.round_length = round_length or max(
             1, task.steps_per_epoch // algorithm.gradients_per_step
@@ -361,6 +413,7 @@ class Simulation(Execution):
 
     def start(self) -> None:
         """Compute the state before the first iteration."""
+        self._enter_iteration()
         super().start()
         self.check()
 
@@ -372,6 +425,7 @@ class Simulation(Execution):
         wall_seconds: float,
         diverged: str | None = None,
         local: Tensor | None = None,
+        late_rows: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Continue from an earlier state.
 
@@ -382,6 +436,7 @@ class Simulation(Execution):
             wall_seconds: Seconds spent until then.
             diverged: Where the run had diverged, if it had.
             local: The local parameters [n, Q], if there are any.
+            late_rows: Rows that were sent and may still arrive.
         """
         if self._local_rows is not None:
             if local is None:
@@ -393,6 +448,8 @@ class Simulation(Execution):
             state = replace(state, **rows)
         self.state, self.t, self.diverged = state, t, diverged
         self.net.bytes_sent = bytes_sent
+        if isinstance(self.net, ChangingNetwork):
+            self.net.restore_late_rows(late_rows or {})
         self._earlier_seconds = wall_seconds
 
     def step(self) -> None:
@@ -404,9 +461,38 @@ class Simulation(Execution):
             )
         if self.recorder is not None:
             self.recorder.set_tick(self.t + 1)
-        super().step()
+        moment = self._enter_iteration()
+        if moment.present is None or self._state is None:
+            super().step()
+        else:
+            before = tensors_of(self._state)
+            super().step()
+            self.state = keep_absent(before, self._state, moment.present)
         if self.t % self._check_every == 0:
             self.check()
+
+    def _enter_iteration(self) -> Moment:
+        """Give the clients the graph of this iteration; a fixed one they have already."""
+        if self.world.is_static:
+            return Moment(self.world.graph)
+        assert isinstance(self.net, ChangingNetwork)
+        moment = self.world.at(self.t)
+        self.net.enter(moment, self.world.longest_delay)
+        if moment.graph is self._graph:
+            return moment
+        graph, ids = moment.graph, self.hosted.ids
+        self.algorithm.check_moment(graph, self.t)
+        neighbourhood = Neighbourhood.of(graph.edges, ids, self.device, graph.weights)
+        self.here = replace(self.here, graph=neighbourhood)
+        if self.recorder is not None:
+            self.recorder.change_graph(neighbourhood)
+        self._graph = graph
+        return moment
+
+    @property
+    def late_rows(self) -> dict[str, Tensor]:
+        """Rows that were sent and may still arrive, which a checkpoint needs beside the state."""
+        return self.net.late_rows() if isinstance(self.net, ChangingNetwork) else {}
 
     def observe(self) -> Record:
         """Evaluate the current models, at the time of the last gradient's batch."""
@@ -468,7 +554,7 @@ class Simulation(Execution):
 def simulate(
     algorithm: Algorithm,
     task: Task,
-    graph: Graph,
+    graph: GraphOrSchedule,
     *,
     steps: int,
     seed: int = 0,
@@ -478,6 +564,7 @@ def simulate(
     precision: Precision = "float32",
     privacy: Privacy | None = None,
     metrics: Metrics | None = None,
+    participation: Participation | None = None,
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
@@ -488,7 +575,9 @@ def simulate(
     Args:
         algorithm: The algorithm with its options, such as `tacit.LPPA(lr=0.1)`.
         task: What each client minimises.
-        graph: Who sends to whom, with mixing weights.
+        graph: Who sends to whom, with mixing weights. If it changes: a schedule such as
+            `tacit.Matchings`, a list of graphs or of pairs (graph, iterations), or a function of
+            the iteration.
         steps: Number of iterations.
         seed: Keys batches, initial weights and noise.
         device: `"cpu"` or a CUDA device.
@@ -500,6 +589,8 @@ def simulate(
         metrics: What to record beside loss and accuracy: a list of names such as "auc", or a
             dictionary of functions `f(outputs, targets)` of all outputs [n, ...] of a model and
             the targets [n, ...] of the test set. docs/guides/metrics.md has the names.
+        participation: Which clients take part when, and which messages are late; by default all
+            clients, without delay.
         record_every: Iterations between two records of the history; default: a tenth of the run.
             There is always one at the start and one at the end.
         allow_divergence: Continue when a state is no longer finite.
@@ -533,9 +624,22 @@ def simulate(
     recorded = None
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
-    setting = Setting(algorithm, task, graph, seed, device, gradients, prg, precision, metrics)
+    union, schedule = as_schedule(graph)
+    setting = Setting(
+        algorithm,
+        task,
+        union,
+        seed,
+        device,
+        gradients,
+        prg,
+        precision,
+        metrics,
+        schedule,
+        participation,
+    )
     setting.check()
-    setting = replace(setting, algorithm=prepare(algorithm, privacy, task, graph, steps))
+    setting = replace(setting, algorithm=prepare(algorithm, privacy, task, union, steps))
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)

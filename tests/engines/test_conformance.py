@@ -41,6 +41,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "own-algorithm.md"
 LIMITS = {
     "dsg": ("fixed point of diffusion", 1e-9),
     "d-psgd": ("fixed point of diffusion", 1e-9),
+    # All weights stay one here.
+    "push-sum": ("fixed point of diffusion", 1e-9),
     # M's noise, 0.01 of a step, and shifts that differ a little.
     "dsg-rms": ("fixed point of diffusion", 0.05),
     # Five deviations of noise 0.01, contracted by 1 − λ at worst.

@@ -32,6 +32,7 @@ from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.private_sgd import PrivateSGD
 from tacit.algorithms.psgt import PSGT
+from tacit.algorithms.push_sum import PushSum
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.algorithms.splitting import Splitting
 from tacit.compression import QSGD, Identity, RandK, for_signs
@@ -414,6 +415,24 @@ def d_psgd(a, plain):
         yield with_moments({"theta": x}, m if a.momentum else None)
 
 
+def push_sum(a, plain):
+    """Assran et al. 2019, Algorithm 1: sums x and weights w travel, models are x/w."""
+    x, z = plain.start(), plain.start()
+    w = [torch.ones(1, dtype=torch.float64)] * N
+    m = [ZERO] * N
+    kept = m if a.momentum else None
+    yield with_moments({"theta": z, "numerator": x, "weight": w}, kept)
+    for t in range(STEPS):
+        pushed = []
+        for i in range(N):
+            m[i], d = moved(a, m[i], plain.gradient(i, z[i], 1 + t))
+            pushed.append(x[i] - rate(a.lr, t) * d)
+        x = [plain.mixed(i, pushed) for i in range(N)]
+        w = [plain.mixed(i, w) for i in range(N)]
+        z = [x[i] / w[i] for i in range(N)]
+        yield with_moments({"theta": z, "numerator": x, "weight": w}, kept)
+
+
 def randomized_response(v, epsilon, i, tick):
     """Algorithm 3: keep each sign with p = e^ε/(1 + e^ε), else flip it; rescale by 1/(2p − 1).
 
@@ -624,6 +643,7 @@ EQUATIONS = {
     "mdsg": mdsg,
     "psgt": psgt,
     "d-psgd": d_psgd,
+    "push-sum": push_sum,
     "defl-vp": defl_vp,
     "pdmm": splitting,
     "admm": splitting,
@@ -688,6 +708,8 @@ CASES = TRACKING | {
     "d-psgd, momentum": DPSGD(lr=DECAYING, momentum=0.9),
     "d-psgd, classic": DPSGD(lr=0.05, order=CLASSIC),
     "d-psgd, classic, momentum": DPSGD(lr=DECAYING, order=CLASSIC, momentum=0.9),
+    "push-sum": PushSum(lr=0.05),
+    "push-sum, nesterov": PushSum(lr=DECAYING, momentum=0.8, nesterov=True, weight_decay=0.2),
     "defl-vp": DeFLVP(lr=0.05),
     "defl-vp, private variates": DeFLVP(lr=0.05, epsilon=1.0, alpha=0.3, private_variates=True),
     "defl-vp, momentum": DeFLVP(lr=DECAYING, epsilon=1.0, momentum=0.9, codec=QSGD(bits=2)),
@@ -755,6 +777,9 @@ for kind in (PDMM, ADMM):
 # Gradient tracking also works on directed graphs.
 TRACKING_RUNS = [(case, graph) for case in TRACKING for graph in GRAPHS]
 RUNS = TRACKING_RUNS + [(c, graph) for c in CASES if c not in TRACKING for graph in UNDIRECTED]
+# Only the columns of its weights sum to one.
+GRAPHS["shares"] = tacit.Topology.random_directed(N, 0.4, seed=2).mixing("out-degree")
+RUNS += [(case, "shares") for case in CASES if case.startswith("push-sum")]
 
 
 @functools.cache

@@ -30,6 +30,7 @@ ALGORITHMS = {
     "edsg": {"name": "edsg", "lr": 0.05},
     "edsg-rms": {"name": "edsg-rms", "lr": 0.05},
     "d-psgd": {"name": "d-psgd", "lr": 0.05, "momentum": 0.9},
+    "push-sum": {"name": "push-sum", "lr": 0.05},
     "defl-vp": {"name": "defl-vp", "lr": 0.001, "private_variates": True},
     "pdmm": {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
 }

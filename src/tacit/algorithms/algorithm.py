@@ -9,9 +9,13 @@ from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor
 
+from tacit.algorithms.tolerance import Tolerance
+from tacit.core.errors import Misuse
 from tacit.core.here import Here
-from tacit.graph import Graph
+from tacit.graph import Graph, World
 
+# What W must be over time, not in every iteration of a changing world.
+OVER_TIME = ("connected", "primitive")
 # In the metadata of a field: it is computed for a run, not an option that users set.
 COMPUTED = "computed"
 
@@ -35,6 +39,8 @@ class Algorithm(ABC):
         mixes: Whether it communicates by `net.mix`, which robust mixing can replace.
         exact_mixing: Why it needs exact weighted averages from `net.mix`, as the end of a sentence;
             empty if it does not. Robust mixing gives no such averages.
+        tolerates: Whether the graph may change, clients may be absent and messages may be late, or
+            why not.
         unsupported: Options of other algorithms that it does not have, each with the reason, as the
             end of a sentence.
         protecting_neighbours: How many neighbours a client needs to be protected from each of them.
@@ -48,6 +54,7 @@ class Algorithm(ABC):
     needs_total: ClassVar[bool] = False
     mixes: ClassVar[bool] = True
     exact_mixing: ClassVar[str] = ""
+    tolerates: ClassVar[Tolerance] = Tolerance()
     unsupported: ClassVar[Mapping[str, str]] = {}
     protecting_neighbours: ClassVar[int] = 1
 
@@ -77,6 +84,26 @@ class Algorithm(ABC):
     def check_graph(self, graph: Graph) -> None:
         """Raise `Misuse` if the graph does not have what the algorithm requires."""
         graph.require(*self.requires, by=self.name)
+
+    def check_world(self, world: World) -> None:
+        """Raise `Misuse` if the graph does not suit the algorithm, or it must not change so."""
+        world.check()
+        self.tolerates.check(self, world)
+        self.check_graph(world.graph)
+        if not world.is_static:
+            for t in world.first_uses:
+                self.check_moment(world.at(t).graph, t)
+
+    def check_moment(self, graph: Graph, t: int) -> None:
+        """Raise `Misuse` if the graph of iteration t of a changing world lacks what is required."""
+        needed = [name for name in self.requires if name not in OVER_TIME]
+        graph.require(*needed, by=f"{self.name} in iteration {t}")
+        if set(OVER_TIME) & set(self.requires) and not (graph.weights.diagonal() > 0).all():
+            raise Misuse(
+                f"{self.name} on a graph that changes needs a positive weight of every client on "
+                f"itself; {graph} in iteration {t} has none for some.",
+                "Use lazy=True, which mixes with (I + W)/2.",
+            )
 
     def audit_remarks(self, graph: Graph) -> list[str]:
         """Sentences that every audit of a run on this graph must show."""

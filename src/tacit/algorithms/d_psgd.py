@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.algorithms.local_optimizer import AdaptiveAlgorithm, OptimizerState
+from tacit.algorithms.tolerance import ALL, Tolerance
 from tacit.core.checks import check_choice
 from tacit.core.here import Here
 
@@ -34,6 +35,7 @@ class DPSGD(AdaptiveAlgorithm):
     name: ClassVar[str] = "d-psgd"
     paper: ClassVar[str] = "Lian et al. 2017; DeFL-VP, section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = ALL
     protects: ClassVar[str] = (
         "nothing: with equal initial models, the first messages reveal the first gradient"
     )

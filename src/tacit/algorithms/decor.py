@@ -9,6 +9,7 @@ from typing import ClassVar
 from tacit.algorithms.algorithm import COMPUTED
 from tacit.algorithms.local_optimizer import MomentumAlgorithm, OptimizerState, decayed
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.core.checks import check_number, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
@@ -45,6 +46,9 @@ class Decor(MomentumAlgorithm, PrivateAlgorithm):
     paper: ClassVar[str] = "Allouah et al. 2024 (DECOR), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "doubly stochastic", "primitive")
     exact_mixing: ClassVar[str] = "the noise of neighbours cancels only in their weighted sum"
+    tolerates: ClassVar[Tolerance] = refused(
+        "its guarantee is computed for one graph, all of whose clients add noise in every iteration"
+    )
     protects: ClassVar[str] = (
         "gradients, by noise that partly cancels, with a guarantee for the run"
     )

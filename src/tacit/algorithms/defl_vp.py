@@ -11,6 +11,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.algorithms.local_optimizer import check_momentum, check_weight_decay, decayed
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.compression import Codec, RandK, check_codec, for_signs
 from tacit.core.checks import check_flag, check_number
 from tacit.core.errors import Misuse
@@ -81,6 +82,9 @@ class DeFLVP(Algorithm):
     exact_mixing: ClassVar[str] = (
         "the control variates remove the differences between clients only if their mixed values "
         "are exact averages"
+    )
+    tolerates: ClassVar[Tolerance] = refused(
+        "its control variates are analysed for one mixing matrix, and all clients update them"
     )
     protects: ClassVar[str] = (
         "signs of the update, by randomized response; published variates reveal the gradient"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tolerance import TRACKING, Tolerance
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.checks import check_choice, check_count
 from tacit.core.here import Here
@@ -38,6 +39,7 @@ class DPDSGT(MomentumAlgorithm):
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
+    tolerates: ClassVar[Tolerance] = TRACKING
     unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
     protects: ClassVar[str] = "the gradient, by own noise that biases the tracker"
 

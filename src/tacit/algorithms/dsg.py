@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.algorithms.local_optimizer import AdaptiveAlgorithm, OptimizerState
+from tacit.algorithms.tolerance import ALL, Tolerance
 from tacit.core.here import Here
 
 
@@ -33,6 +34,7 @@ class DSG(AdaptiveAlgorithm):
     name: ClassVar[str] = "dsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.1; Sayed 2014"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = ALL
     protects: ClassVar[str] = (
         "nothing: with equal initial models, the first message reveals the first gradient"
     )

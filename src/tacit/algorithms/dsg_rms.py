@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.diffusion import REQUIRES, ModelState, adapt
 from tacit.algorithms.dual_protection import DualProtection
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
 
@@ -31,6 +32,9 @@ class DSGRMS(DualProtection):
     name: ClassVar[str] = "dsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 5"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = refused(
+        "Theorem 1 bounds the protection vector for one combination matrix"
+    )
     protects: ClassVar[str] = (
         "gradient and model, by a secret matrix step and a shift that averaging does not remove"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tolerance import TRACKING, Tolerance
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.checks import check_count
 from tacit.core.here import Here
@@ -32,6 +33,7 @@ class DSGT(MomentumAlgorithm):
     paper: ClassVar[str] = "Pu and Nedić 2021; Miao et al. 2025, section 3"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
+    tolerates: ClassVar[Tolerance] = TRACKING
     unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
     protects: ClassVar[str] = "nothing: the first message is the gradient itself"
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.algorithms.local_optimizer import decayed
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
@@ -33,6 +34,9 @@ class DSGTRMS(DualProtection):
     name: ClassVar[str] = "dsgt-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = refused(
+        "its protection vector is analysed for one combination matrix"
+    )
     exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
         "tracker and model, by a shift that averaging does not remove; the step, by a secret matrix"

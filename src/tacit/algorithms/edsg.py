@@ -13,6 +13,7 @@ from tacit.algorithms.diffusion import (
     ExactDiffusionState,
 )
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tolerance import EXACT_DIFFUSION, Tolerance, refused
 from tacit.core.here import Here
 
 
@@ -38,6 +39,7 @@ class EDSG(MomentumAlgorithm):
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
+    tolerates: ClassVar[Tolerance] = refused(EXACT_DIFFUSION)
     exact_mixing: ClassVar[str] = EXACT_MIXING
     unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_EXACT
     protects: ClassVar[str] = (

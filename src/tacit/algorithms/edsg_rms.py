@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.algorithms.diffusion import EXACT_MIXING, REQUIRES_EXACT, adapt
 from tacit.algorithms.dual_protection import DualProtection
+from tacit.algorithms.tolerance import EXACT_DIFFUSION, Tolerance, refused
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 from tacit.privacy.protection import NormVector, Protection, mix_protected
@@ -46,6 +47,7 @@ class EDSGRMS(DualProtection):
     name: ClassVar[str] = "edsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 6"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
+    tolerates: ClassVar[Tolerance] = refused(EXACT_DIFFUSION)
     exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
         "gradient and model, by a secret matrix step and a shift that averaging does not remove"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.local_optimizer import AdaptiveAlgorithm, OptimizerState
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.core.checks import check_count
 from tacit.core.here import Here
 
@@ -34,6 +35,9 @@ class FedAvg(AdaptiveAlgorithm):
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
     needs_server: ClassVar[bool] = True
+    tolerates: ClassVar[Tolerance] = refused(
+        "its messages go through a server, not over a graph, and all clients hold one model"
+    )
     mixes: ClassVar[bool] = False
     protects: ClassVar[str] = "nothing: the server, which is not in the graph, sees every gradient"
 

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tolerance import TRACKING, Tolerance
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.checks import check_count
 from tacit.core.here import Here
@@ -54,6 +55,14 @@ class LPPA(MomentumAlgorithm):
     exact_mixing: ClassVar[str] = (
         f"{EXACT_MIXING}; and the masks cancel only in that sum: what is clipped or left out of a "
         "masked row leaves a part of its mask in the models, for good"
+    )
+    tolerates: ClassVar[Tolerance] = replace(
+        TRACKING,
+        only_with=(
+            "fresh",
+            True,
+            "masks of the start are shared with the first neighbours, and protect from no others",
+        ),
     )
     unsupported: ClassVar[Mapping[str, str]] = {
         "optimizer": f"{UNSUPPORTED['optimizer']}, so masks would not cancel in its steps"

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES, UNDER_NOISE, ModelState, adapt
 from tacit.algorithms.local_optimizer import check_weight_decay
+from tacit.algorithms.tolerance import ALL, Tolerance
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
@@ -32,6 +33,7 @@ class PDLMS(Algorithm):
     name: ClassVar[str] = "pd-lms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Rizk et al. 2023"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = ALL
     unsupported: ClassVar[Mapping[str, str]] = UNDER_NOISE
     protects: ClassVar[str] = (
         "the gradient, by own noise that costs accuracy; not the model, which averaging reveals"

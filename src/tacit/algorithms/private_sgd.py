@@ -21,6 +21,7 @@ from tacit.algorithms.local_optimizer import (
     decayed,
 )
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.algorithms.tolerance import Tolerance, refused
 from tacit.core.checks import check_count, check_number, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
@@ -78,6 +79,9 @@ class PrivateSGD(PrivateAlgorithm):
     name: ClassVar[str] = "private-sgd"
     paper: ClassVar[str] = "Abadi et al. 2016 (DP-SGD), with masked sums in place of a server"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "connected")
+    tolerates: ClassVar[Tolerance] = refused(
+        "its sum and its guarantee are of all clients, and go along one spanning tree"
+    )
     mixes: ClassVar[bool] = False
     protects: ClassVar[str] = "everything but the noisy sum, with a guarantee for the whole run"
     needs_total: ClassVar[bool] = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
+from tacit.algorithms.tolerance import TRACKING, Tolerance
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
@@ -36,6 +37,7 @@ class PSGT(MomentumAlgorithm):
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Ding et al. 2021"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
+    tolerates: ClassVar[Tolerance] = TRACKING
     unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
     protects: ClassVar[str] = "model and tracker, by own noise that decays and biases the tracker"
 

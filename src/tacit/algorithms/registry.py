@@ -29,6 +29,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "pdmm": "tacit.algorithms.pdmm:PDMM",
         "admm": "tacit.algorithms.admm:ADMM",
         "fedavg": "tacit.algorithms.fedavg:FedAvg",
+        "push-sum": "tacit.algorithms.push_sum:PushSum",
         "decor": "tacit.algorithms.decor:Decor",
         "private-sgd": "tacit.algorithms.private_sgd:PrivateSGD",
     },

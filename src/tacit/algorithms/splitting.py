@@ -26,6 +26,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.local_optimizer import check_weight_decay
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
+from tacit.algorithms.tolerance import EDGE_VARIABLES, Tolerance, refused
 from tacit.core.checks import check_positive
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
@@ -48,6 +49,7 @@ class Splitting(Algorithm):
 
     averaging: ClassVar[float]
     requires: ClassVar[tuple[str, ...]] = ("connected", "undirected")
+    tolerates: ClassVar[Tolerance] = refused(EDGE_VARIABLES)
     mixes: ClassVar[bool] = False
     protects: ClassVar[str] = (
         "the gradient, by noise outside the subspace of convergence; not its differences"

@@ -10,7 +10,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.core.errors import Misuse
 from tacit.core.here import Here, Network
 from tacit.core.hosted_clients import HostedClients
-from tacit.graph import Graph
+from tacit.graph import Graph, World
 
 INHERITED = (
     "name",
@@ -48,6 +48,10 @@ class WrappedAlgorithm(Algorithm):
 
     def check_graph(self, graph: Graph) -> None:
         self.inner.check_graph(graph)
+
+    def check_world(self, world: World) -> None:
+        self.inner.check_world(world)
+        self.check_graph(world.graph)
 
     def audit_remarks(self, graph: Graph) -> list[str]:
         return self.inner.audit_remarks(graph)

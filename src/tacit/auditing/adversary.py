@@ -171,7 +171,7 @@ class Adversary:
     def view(self, transcript: Transcript) -> Iterator[tuple[int, Tensor]]:
         """The messages it sees, as indices into the transcript, each with the rows it sees [k]."""
         for index, message in enumerate(transcript.messages):
-            (rows,) = torch.where(self.sees(message, transcript.edges))
+            (rows,) = torch.where(self.sees(message, transcript.edges_at(message.tick)))
             if len(rows):
                 yield index, rows
 

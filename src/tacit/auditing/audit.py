@@ -74,11 +74,11 @@ def run_audit(
     report("running the algorithm on symbols", 0, 1)
     # Proofs and bounds are about all messages, attacks about the recorded ones.
     common_start = setting.start_alike
-    on_symbols = partial(run_on_symbols, setting.algorithm, setting.graph, iterations)
+    on_symbols = partial(run_on_symbols, setting.algorithm, setting.world, iterations)
     run = on_symbols(common_start=common_start)
     report("comparing symbols with numbers", 0, 1)
     width = setting.task.parameters
-    mismatches = replay(setting.algorithm, setting.graph, run, width=width)
+    mismatches = replay(setting.algorithm, setting.world, run, width=width)
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     remarks += setting.algorithm.audit_remarks(setting.graph)
@@ -126,7 +126,14 @@ def run_audit(
             notes.append("attacks on messages that the transcript did not keep")
     suite = canaries = None
     effort = AttackOptions() if options.attacks is True else options.attacks or None
-    if (trials := effort or options.canaries) is not None:
+    changing = not setting.world.is_static
+    if changing:
+        remarks.append(f"{setting.world}; the proofs follow it, iteration by iteration")
+        if steps is not None and steps > iterations:
+            notes.append("bounds for the whole run: their proof needs iterations that are alike")
+        if effort or options.canaries:
+            notes.append("canaries: they need a fixed graph, all clients and no delay")
+    elif (trials := effort or options.canaries) is not None:
         canaries = CanaryMeasurements(setting, run, steps, trials, report, notes)
     if effort is not None:
         if (reason := why_not_attackable(setting.task)) is not None:
@@ -159,7 +166,7 @@ def run_audit(
         leakage = [Leakage(knowledge, victim) for victim in honest]
         bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
         ledgers = [bound(victim, delta=options.delta, mismatches=mismatches) for victim in honest]
-        if steps is not None and steps > iterations:
+        if steps is not None and steps > iterations and not changing:
             ledgers = [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
         attacked = leakage
         if suite is not None and recorded is not run:

@@ -159,7 +159,7 @@ class Audit:
             "options": repr(setting.algorithm),
             "clip": None if setting.task.clip is None else asdict(setting.task.clip),
             "batch_size": setting.task.batch_size,
-            "graph": setting.graph.describe(),
+            "graph": setting.world.describe(),
             "clients": setting.graph.clients,
             "parameters": setting.task.parameters,
             "seed": setting.seed,

@@ -26,7 +26,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     """Print an overview table, then the statements about each adversary and victim."""
     setting = audit.setting
     name = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations"
-    console.print(Text(f"{name}; {setting.graph.describe()}"))
+    console.print(Text(f"{name}; {setting.world.describe()}"))
     console.print(Text(audit.summary, style="bold"))
     console.print(_coalitions(audit) if audit.coalitions else _overview(audit))
     for result in audit.results:

@@ -29,6 +29,7 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
             "paper": kind.paper,
             **_traffic(kind, parameters),
             "needs": ["a server"] if kind.needs_server else list(kind.requires),
+            "allows": kind.tolerates.allowed,
             "protects": kind.protects,
         }
         for name, kind in ALGORITHMS.loadable()[0].items()

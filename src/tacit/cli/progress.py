@@ -60,7 +60,9 @@ class ProgressBars(progress.Progress):
             self.start_task(task)
             rounds, t = experiment.config.run.rounds, simulation.t
             self.update(task, total=experiment.steps, completed=t, rounds=rounds, metric="")
-            lines = [experiment.graph.describe()]
+            # What changes is among the remarks.
+            fixed = experiment.schedule is None
+            lines = [experiment.graph.describe()] if fixed else []
             if (dataset := experiment.dataset) is not None and dataset.clients:
                 lines += [one for one in (dataset.note, dataset.disclosure) if one]
             if simulation.hosted.group.ranks > 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.config.graphs import make_graph, with_clients
+from tacit.config.graphs import make_world, with_clients
 from tacit.config.guarantee import with_guarantee
 from tacit.config.options import make_algorithm
 from tacit.config.own_data import check_disclosure, check_named_keys
@@ -26,7 +26,7 @@ from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
 from tacit.engines.gradients.personal import check_local
 from tacit.engines.group import Hosted
-from tacit.graph import Graph
+from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation, check_fit
 from tacit.tasks import Task
@@ -40,6 +40,8 @@ class Experiment:
     Attributes:
         round_length: Iterations in one round.
         dataset: The data, or None if the task generates them.
+        schedule: The graph of each iteration, if it changes; `graph` is then its union.
+        participation: Which clients take part when, and which messages are late.
         partition: The samples of each client, or None if the task generates its data.
     """
 
@@ -50,6 +52,8 @@ class Experiment:
     round_length: int
     dataset: Dataset | None
     partition: Partition | None
+    schedule: GraphSchedule | None = None
+    participation: Participation | None = None
 
     @property
     def steps(self) -> int:
@@ -69,6 +73,8 @@ class Experiment:
             run.gradients,
             run.prg,
             run.precision,
+            self.schedule,
+            self.participation,
         )
 
     def simulation(
@@ -109,15 +115,16 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
     elif config.task is None:
         with prefix_errors("[data]"):
             check_named_keys(config.data)
-    graph = make_graph(graph_section, config.run.seed)
+    world = make_world(config.model_copy(update={"graph": graph_section}))
+    graph = world.graph
     check_device(config.run.device, "run.device")
     # A first version with nominal lengths, to find errors before the data are loaded.
     section = config.algorithm
     draft = make_algorithm(section.name, section.options, round_length=1, steps=1)
     draft = with_robust_mixing(config, draft)
     make_metrics(config)
-    with prefix_errors("[graph]"):
-        draft.check_graph(graph)
+    with prefix_errors("[graph]" if config.participation is None else "[graph], [participation]"):
+        draft.check_world(world)
     parts: Partition | None = None
     if config.task is not None:
         task, dataset = make_task(config.task, graph.clients), None
@@ -135,7 +142,8 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
             task = replace(task, disclosure=dataset.disclosure)
     task = add_metrics(config, clip_gradients(config, task))
     algorithm, round_length = make_algorithm_for(config, task, graph)
-    return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
+    changes = world.schedule, world.participation
+    return Experiment(config, graph, task, algorithm, round_length, dataset, parts, *changes)
 
 
 def make_algorithm_for(

@@ -11,9 +11,18 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from tacit.config.options import check_names, validate_value
-from tacit.config.sections import GraphSection
+from tacit.config.sections import AbsenceSection, Config, GraphSection, ParticipationSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
-from tacit.graph import Graph, Topology
+from tacit.graph import (
+    Absence,
+    Graph,
+    GraphSchedule,
+    Matchings,
+    Participation,
+    Phases,
+    Topology,
+    World,
+)
 
 TOPOLOGIES: dict[str, Callable[..., Topology]] = {
     "ring": Topology.ring,
@@ -32,8 +41,100 @@ TOPOLOGIES: dict[str, Callable[..., Topology]] = {
 }
 
 
+# Kinds of graphs that change, and the key that each of them needs or may have.
+CHANGING = {"matchings": "of", "phases": "phases"}
+
+
+def make_world(config: Config) -> World:
+    """The graph of each iteration, who takes part in it, and which messages are late."""
+    section, seed = config.graph, config.run.seed
+    _check_changing_keys(section)
+    schedule: GraphSchedule | None = None
+    if section.kind == "matchings":
+        schedule = _matchings(section, seed)
+    elif section.kind == "phases":
+        schedule = _phases(section, seed)
+    graph = make_graph(section, seed) if schedule is None else schedule.union
+    participation = None
+    if (chosen := config.participation) is not None:
+        absences = tuple(Absence(**one.model_dump()) for one in _checked_absences(chosen))
+        late = None if chosen.stragglers is None else tuple(chosen.stragglers)
+        with prefix_errors("[participation]"):
+            participation = Participation(chosen.share, absences, chosen.delay, late)
+    return World(graph, schedule, participation, seed)
+
+
+def _checked_absences(section: ParticipationSection) -> list[AbsenceSection]:
+    for number, one in enumerate(section.absences, start=1):
+        if one.last is not None and one.last < one.first:
+            raise Misuse(
+                f"[[participation.absences]] {number}: last = {one.last} is before first = "
+                f"{one.first}.",
+                "Correct one of them, or leave out last if the client never returns.",
+            )
+    return section.absences
+
+
+def _check_changing_keys(section: GraphSection) -> None:
+    """Raise Misuse for a key of a kind of graph that changes with another kind."""
+    for kind, key in CHANGING.items():
+        if getattr(section, key) is not None and section.kind != kind:
+            raise Misuse(
+                f"graph.{key} is set, but graph.kind = {section.kind!r}.",
+                f'Set graph.kind = "{kind}", or remove {key}.',
+            )
+
+
+def _matchings(section: GraphSection, seed: int) -> Matchings:
+    seed = seed if section.seed is None else section.seed
+    if section.mixing != "metropolis" or section.lazy:
+        raise Misuse(
+            "Matched clients average their rows: graph.kind = 'matchings' has its own weights.",
+            "Remove mixing and lazy from [graph].",
+        )
+    if section.of is None:
+        if "clients" not in section.options:
+            raise Misuse(
+                "graph.kind = 'matchings' needs graph.clients, or another graph in [graph.of].",
+                "Set clients in [graph], e.g. clients = 8.",
+            )
+        complete = section.model_copy(update={"kind": "complete"})
+        return Matchings(_make_topology(complete, seed), section.seed)
+    check_names("graph", section.options, [], "kind 'matchings' with [graph.of]")
+    with prefix_errors("[graph.of]"):
+        return Matchings(_make_topology(section.of, seed), section.seed)
+
+
+def _phases(section: GraphSection, seed: int) -> Phases:
+    if not section.phases:
+        raise Misuse(
+            "graph.kind = 'phases' needs the graphs.",
+            "Add [[graph.phases]] sections, each with kind and iterations.",
+        )
+    check_names("graph", section.options, [], "kind 'phases'")
+    for key, default in (("mixing", "metropolis"), ("lazy", False), ("kappa", None),
+                         ("random_weights", False), ("matrix", None)):  # fmt: skip
+        if getattr(section, key) != default:
+            raise Misuse(
+                f"graph.{key} has no meaning with kind 'phases'.", f"Set {key} in [[graph.phases]]."
+            )
+    seed = seed if section.seed is None else section.seed
+    phases = []
+    for number, phase in enumerate(section.phases, start=1):
+        with prefix_errors(f"[[graph.phases]] {number}"):
+            phases.append((make_graph(phase, seed), phase.iterations))
+    with prefix_errors("[[graph.phases]]"):
+        return Phases(phases)
+
+
 def make_graph(section: GraphSection, seed: int) -> Graph:
     """Make the topology and its weights; `seed` is used where the section has none."""
+    if section.kind in CHANGING:
+        raise Misuse(
+            f"graph.kind = {section.kind!r} changes over time, and here the graph must be fixed.",
+            "Choose another kind: only simulations have graphs that change.",
+        )
+    _check_changing_keys(section)
     seed = seed if section.seed is None else section.seed
     if section.kind == "matrix":
         check_names("graph", section.options, ["matrix"], "kind 'matrix'")
@@ -73,7 +174,7 @@ def with_clients(section: GraphSection, clients: int) -> GraphSection:
 def _make_topology(section: GraphSection, seed: int) -> Topology:
     kind = section.kind
     if kind not in TOPOLOGIES:
-        kinds = [*TOPOLOGIES, "matrix"]
+        kinds = [*TOPOLOGIES, "matrix", *CHANGING]
         raise unknown_name(f"graph.kind = {kind!r} is not a kind of graph.", kind, kinds)
     make = TOPOLOGIES[kind]
     parameters, hints = inspect.signature(make).parameters, get_type_hints(make)

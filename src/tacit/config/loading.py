@@ -103,17 +103,32 @@ def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
 
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:
     """Make file names absolute, so that the config.toml of a run works from any folder."""
-    for name, keys in (("graph", GRAPH_FILE_KEYS), ("data", DATA_FILE_KEYS)):
-        section = values.get(name)
-        if not isinstance(section, dict):
-            continue
-        files = {
-            key: str((base / section[key]).resolve())
-            for key in keys
-            if isinstance(section.get(key), str)
-        }
-        values = values | {name: section | files}
+    if isinstance(data := values.get("data"), dict):
+        values = values | {"data": _absolute(data, DATA_FILE_KEYS, base)}
+    if isinstance(graph := values.get("graph"), dict):
+        values = values | {"graph": _resolve_graph(graph, base)}
     return values
+
+
+def _resolve_graph(graph: Any, base: Path) -> Any:
+    """A graph, or one of several, with absolute file names; anything else as it is."""
+    if not isinstance(graph, dict):
+        return graph
+    graph = _absolute(graph, GRAPH_FILE_KEYS, base)
+    if isinstance(phases := graph.get("phases"), list):
+        graph["phases"] = [_resolve_graph(one, base) for one in phases]
+    if "of" in graph:
+        graph["of"] = _resolve_graph(graph["of"], base)
+    return graph
+
+
+def _absolute(section: dict[str, Any], keys: Sequence[str], base: Path) -> dict[str, Any]:
+    files = {
+        key: str((base / section[key]).resolve())
+        for key in keys
+        if isinstance(section.get(key), str)
+    }
+    return section | files
 
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:
@@ -140,7 +155,11 @@ def _explain(problem: ValidationError, origin: str) -> Misuse:
 def _known_keys(path: list[str]) -> list[str]:
     model: type[BaseModel] = Config
     for key in path:
+        if key.isdigit():
+            # A place in a list, whose sections are the last model already.
+            continue
         annotation = model.model_fields[key].annotation
-        candidates = [annotation, *get_args(annotation)]
+        parts = [annotation, *get_args(annotation)]
+        candidates = [*parts, *(inner for part in parts for inner in get_args(part))]
         model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
     return list(key_names(model).values())

@@ -136,7 +136,7 @@ class GraphSection(OpenSection):
     """The family of the graph; its options are further keys."""
     seed: NonNegativeInt | None = None
     """Seed of random graphs and random weights; default: `run.seed`."""
-    mixing: Literal["metropolis", "laplacian", "sinkhorn", "matrix"] = "metropolis"
+    mixing: Literal["metropolis", "laplacian", "sinkhorn", "out-degree", "matrix"] = "metropolis"
     """The rule that makes the mixing weights W from the graph."""
     lazy: bool = False
     """Use (I + W)/2 in place of W."""
@@ -146,6 +146,41 @@ class GraphSection(OpenSection):
     """With sinkhorn mixing, balance random positive entries instead of ones."""
     matrix: str | None = None
     """File of W, one row per line or .npy; relative names start at the configuration file."""
+    of: GraphSection | None = None
+    """With kind "matchings", the graph whose edges are matched; default: a complete graph."""
+    phases: list[PhaseSection] | None = None
+    """With kind "phases", the graphs that follow each other, again and again."""
+
+
+class PhaseSection(GraphSection):
+    """One graph of several that follow each other: the keys of [graph], and its iterations."""
+
+    iterations: PositiveInt
+    """For how many iterations this graph stays."""
+
+
+class AbsenceSection(Section):
+    """A client that drops out and returns."""
+
+    client: NonNegativeInt
+    """The number of the client."""
+    first: NonNegativeInt = 0
+    """The first iteration that it misses, counted from 0."""
+    last: NonNegativeInt | None = None
+    """The last iteration that it misses; default: it never returns."""
+
+
+class ParticipationSection(Section):
+    """Which clients take part in an iteration, and which messages are late; default: all, none."""
+
+    share: float = 1.0
+    """The share of the clients that take part in an iteration, drawn anew each time."""
+    absences: list[AbsenceSection] = []
+    """Clients that drop out and return, as [[participation.absences]]."""
+    delay: NonNegativeInt = 0
+    """Messages arrive up to this many iterations late."""
+    stragglers: list[NonNegativeInt] | None = None
+    """Only messages of these clients are late; default: those of all clients."""
 
 
 class AlgorithmSection(OpenSection):
@@ -261,6 +296,7 @@ class Config(Section):
     graph: GraphSection = GraphSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
+    participation: ParticipationSection | None = None
     privacy: PrivacySection | None = None
     robust: RobustSection | None = None
     transcript: TranscriptSection | None = None

@@ -88,9 +88,9 @@ class HostedClients(Here):
     t: int = 0
     tick: int = 0
 
-    def at(self, t: int) -> Self:
-        """The same clients in step t."""
-        return replace(self, t=t, tick=t + 1)
+    def at(self, t: int, graph: Neighbourhood | None = None) -> Self:
+        """The same clients in step t, with other edges if given."""
+        return replace(self, t=t, tick=t + 1, graph=self.graph if graph is None else graph)
 
     def with_network(self, net: Network) -> Self:
         """The same clients with another network."""

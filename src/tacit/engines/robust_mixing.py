@@ -43,7 +43,7 @@ from tacit.core.rows import CodedRows, Sent
 from tacit.engines.lazy_clients import LazyNetwork
 from tacit.engines.lazy_rows import evaluated
 from tacit.engines.robust_rules import centred_clipping, trimmed_mean
-from tacit.graph import Graph
+from tacit.graph import Graph, World
 
 Rule = Literal["centred-clipping", "trimmed-mean"]
 RULES = ("centred-clipping", "trimmed-mean")
@@ -117,6 +117,15 @@ class Robust(WrappedAlgorithm):
                 f"{self.rule} against {self.liars} liars needs {needed}.",
                 "Add edges, or assume fewer liars.",
             )
+
+    def check_world(self, world: World) -> None:
+        """Raise Misuse also if the graph changes, clients are absent or messages are late."""
+        if not world.is_static:
+            raise Misuse(
+                "Robust mixing counts the liars among neighbours that stay the same.",
+                "Give a fixed graph and let all clients take part, or use no robust mixing.",
+            )
+        super().check_world(world)
 
     def cautions(self, graph: Graph) -> list[str]:
         return [*super().cautions(graph), *self._losses()]

@@ -96,9 +96,11 @@ class RunFolder:
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
     plain = config.as_dict()
-    for key in GRAPH_FILE_KEYS:
-        if (name := plain["graph"].get(key)) and Path(name).is_file():
-            plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    graph = plain["graph"]
+    for one in (graph, graph.get("of", {}), *graph.get("phases", ())):
+        for key in GRAPH_FILE_KEYS:
+            if (name := one.get(key)) and Path(name).is_file():
+                one[key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     if config.task is None and config.data.is_own:
         plain["data"]["contents"] = files_digest(config.data)
     for key in NEUTRAL_RUN_KEYS:

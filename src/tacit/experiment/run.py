@@ -171,6 +171,7 @@ class _ActiveRun:
                 saved.wall_seconds,
                 saved.diverged,
                 saved.local,
+                saved.late_rows,
             )
         # The iteration of the newest checkpoint; 0 if there is none.
         self.saved_step = self.simulation.t
@@ -182,7 +183,7 @@ class _ActiveRun:
             # With the backend of the gradients, so that this file gives the same bits again.
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
-        folder.write("graph.json", StoredGraph.of(experiment.graph))
+        folder.write("graph.json", StoredGraph.of(experiment.setting.world))
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)
             folder.write("partition.json", stored)
@@ -250,6 +251,7 @@ class _ActiveRun:
             simulation.gradients.strategy,
             _spent(simulation),
             simulation.local,
+            simulation.late_rows,
         )
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.

@@ -39,10 +39,12 @@ class Topology(BaseTopology):
     """
 
     def mixing(self, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
-        """Give the edges doubly stochastic weights.
+        """Give the edges weights.
 
         Args:
-            rule: "metropolis" or "laplacian" (undirected topologies), or "sinkhorn" (any topology).
+            rule: "metropolis" or "laplacian" (undirected topologies) or "sinkhorn" (any topology),
+                which are doubly stochastic; or "out-degree" (any topology), whose columns only
+                sum to one.
             lazy: Use (I + W)/2 instead of W; see `Graph.lazy`.
             options: `kappa` of "laplacian"; `seed` of "sinkhorn", which draws random weights.
 

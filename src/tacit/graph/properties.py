@@ -21,7 +21,8 @@ REMEDIES = {
     "or an algorithm made for directed graphs.",
     "symmetric": 'Use mixing "metropolis" or "laplacian" on an undirected topology.',
     "row stochastic": f"Use {RULES}, or divide each row of your matrix by its sum.",
-    "column stochastic": f"Use {RULES}, or divide each column of your matrix by its sum.",
+    "column stochastic": f'Use {RULES}, "out-degree", or divide each column of your matrix by its '
+    "sum.",
     "doubly stochastic": f"Use {RULES}.",
     "connected": "Add edges until every client can be reached from every other.",
     "primitive": "Use lazy=True, which mixes with (I + W)/2, and a connected topology.",

@@ -1,4 +1,4 @@
-"""Mixing weights: rules that make doubly stochastic ones, and checks of given matrices.
+"""Mixing weights: rules that make stochastic ones, and checks of given matrices.
 
 wᵢⱼ is the weight that i gives to the message of j, so it can be non-zero only where j sends to i.
 """
@@ -61,7 +61,20 @@ def sinkhorn(edges: Edges, n: int, directed: bool, *, seed: int | None = None) -
     return _with_diagonal(halves.data[halves.row != halves.col], edges, n)
 
 
-RULES = {"metropolis": metropolis, "laplacian": laplacian, "sinkhorn": sinkhorn}
+def out_degree(edges: Edges, n: int, directed: bool) -> Weights:
+    """wᵢⱼ = 1 / (1 + out-degree of j) on edges and on the diagonal: columns sum to one."""
+    clients = np.arange(n)
+    sources, targets = np.concatenate([edges, np.stack([clients, clients], axis=1)]).T
+    share = 1.0 / (1.0 + np.bincount(edges[:, 0], minlength=n))
+    return sparse.csr_array((share[sources], (targets, sources)), shape=(n, n))
+
+
+RULES = {
+    "metropolis": metropolis,
+    "laplacian": laplacian,
+    "sinkhorn": sinkhorn,
+    "out-degree": out_degree,
+}
 
 
 def mixing_weights(

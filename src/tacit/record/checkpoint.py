@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from tacit.core.errors import Misuse
 FORMAT = "tacit-checkpoint-1"
 # The name of local parameters in the file, which no field of a state has.
 LOCAL = "local parameters"
+# Before the names of late rows; no field of a state has it.
+LATE = "late/"
 FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged", "privacy")
 
 
@@ -32,6 +34,7 @@ class Checkpoint:
         gradients: Backend of the gradients; another one would round differently.
         privacy: The privacy budget and what is spent of it, if the run has one.
         local: The local parameters [n, Q] of the clients, if there are any.
+        late_rows: Rows that were sent and may still arrive, by name.
     """
 
     state: Any
@@ -43,12 +46,14 @@ class Checkpoint:
     gradients: str = "auto"
     privacy: dict[str, Any] | None = None
     local: Tensor | None = None
+    late_rows: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the file by name: those of the state, and the local parameters."""
+        """The tensors of the file by name: the state, local parameters and late rows."""
         own = {} if self.local is None else {LOCAL: self.local}
-        return tensors_of(self.state) | own
+        late = {LATE + name: rows for name, rows in self.late_rows.items()}
+        return tensors_of(self.state) | own | late
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
@@ -137,9 +142,11 @@ def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
     tensors, facts = _read(path, device)
     local = tensors.pop(LOCAL, None)
+    late = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LATE)}
+    late = {name.removeprefix(LATE): rows for name, rows in late.items()}
     state = algorithm.state_class(**tensors)
     required = {name: facts[name] for name in FACTS if name != "privacy"}
-    return Checkpoint(state, **required, privacy=facts.get("privacy"), local=local)
+    return Checkpoint(state, **required, privacy=facts.get("privacy"), local=local, late_rows=late)
 
 
 def _read(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]]:

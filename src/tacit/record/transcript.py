@@ -107,7 +107,8 @@ class Transcript:
     """The messages of a run in order.
 
     Attributes:
-        edges: All edges of the graph, as (source, target).
+        edges: All edges of the graph, as (source, target); of its union if it changes.
+        changes: The edges from a tick on, where the graph changes.
         steps: Number of iterations that were recorded.
         held: Rows that the clients in `keep.insides` held.
     """
@@ -118,6 +119,7 @@ class Transcript:
     steps: int = 0
     messages: list[Message] = field(default_factory=list)
     held: dict[Unknown, Tensor] = field(default_factory=dict)
+    changes: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Transcript({len(self.messages)} messages: {', '.join(self.tags)})"
@@ -126,6 +128,11 @@ class Transcript:
     def tags(self) -> list[str]:
         """All tags, in the order of their first use."""
         return list(dict.fromkeys(message.tag for message in self.messages))
+
+    def edges_at(self, tick: int) -> list[tuple[int, int]]:
+        """The edges that carry messages in a tick."""
+        earlier = [change for change in self.changes if change <= tick]
+        return self.changes[max(earlier)] if earlier else self.edges
 
     @property
     def row_count(self) -> int:
@@ -161,8 +168,7 @@ class TranscriptRecorder:
         self.tick = 0
         self.transcript = transcript
         self._network, self._graph = network, graph
-        ends = zip(graph.out_source.tolist(), graph.out_target.tolist(), strict=True)
-        transcript.clients, transcript.edges = len(graph.ids), list(ends)
+        transcript.clients, transcript.edges = len(graph.ids), _edges_of(graph)
         keep = transcript.keep
         for client in (*(keep.clients or ()), *keep.insides):
             if not is_count(client, 0) or client >= transcript.clients:
@@ -171,16 +177,32 @@ class TranscriptRecorder:
                     f"Give clients from 0 to {transcript.clients - 1}.",
                 )
         self._insides = frozenset(keep.insides)
+        self._choose(graph, transcript.edges)
+
+    def _choose(self, graph: Neighbourhood, all_edges: list[tuple[int, int]]) -> None:
+        """Find which edges and clients to keep messages of."""
+        keep = self.transcript.keep
         ids, device = graph.ids.tolist(), graph.ids.device
         chosen = set(ids if keep.clients is None else keep.clients)
-        edges = [source in chosen or target in chosen for source, target in transcript.edges]
-        kept_edges = itertools.compress(transcript.edges, edges)
+        edges = [source in chosen or target in chosen for source, target in all_edges]
+        kept_edges = itertools.compress(all_edges, edges)
         senders = chosen | {source for source, _ in kept_edges}
+        if self.transcript.changes:
+            # In a changing graph some clients send nothing.
+            senders &= {source for source, _ in all_edges}
         # Which edges and clients to keep: of messages to neighbours, and of messages to the server.
         self._edges = torch.tensor(edges, dtype=torch.bool, device=device)
         self._senders = torch.tensor([client in senders for client in ids], device=device)
         self._chosen = torch.tensor([client in chosen for client in ids], device=device)
         self._kept_clients = self._chosen.cpu()
+
+    def change_graph(self, graph: Neighbourhood) -> None:
+        """Record messages over other edges, from this tick on."""
+        self._graph, edges = graph, _edges_of(graph)
+        changes = self.transcript.changes
+        if not changes or edges != self.transcript.edges_at(self.tick):
+            changes[self.tick] = edges
+        self._choose(graph, edges)
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick
@@ -286,6 +308,10 @@ class TranscriptRecorder:
         source = source[chosen].cpu()
         message = Message(self.tick, verb, tag, kept, source, target, private, modulus)
         self.transcript.messages.append(message)
+
+
+def _edges_of(graph: Neighbourhood) -> list[tuple[int, int]]:
+    return list(zip(graph.out_source.tolist(), graph.out_target.tolist(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,8 @@ def save(transcript: Transcript, folder: Path, fingerprint: str = "") -> Path:
         "held": [list(unknown) for unknown in transcript.held],
         "numbers_sha256": checksum,
     }
+    if transcript.changes:
+        facts["changes"] = [[tick, edges] for tick, edges in transcript.changes.items()]
     facts["index_sha256"] = _digest(_canonical(facts))
     storage.write_text(index, json.dumps(facts))
     return index
@@ -98,8 +100,11 @@ def load(folder: Path) -> tuple[Transcript, str]:
     unknowns = [Unknown(*fields) for fields in facts["held"]]
     held = dict(zip(unknowns, tensors["held"], strict=True)) if unknowns else {}
     edges = [(int(s), int(t)) for s, t in facts["edges"]]
+    changes = {
+        int(tick): [(int(s), int(t)) for s, t in some] for tick, some in facts.get("changes", ())
+    }
     keep = Keep.from_plain(facts["keep"])
-    transcript = Transcript(keep, facts["clients"], edges, facts["steps"], messages, held)
+    transcript = Transcript(keep, facts["clients"], edges, facts["steps"], messages, held, changes)
     return transcript, facts["fingerprint"]
 
 

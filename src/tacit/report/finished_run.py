@@ -20,7 +20,7 @@ from pydantic import (
 
 from tacit.core.errors import Misuse
 from tacit.data import Dataset, Partition
-from tacit.graph import Graph
+from tacit.graph import Graph, World
 from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
 from tacit.record.run_files import graph_facts
@@ -109,8 +109,9 @@ class StoredGraph(StoredModel):
     positions: list[tuple[float, float]] | None = None
 
     @classmethod
-    def of(cls, graph: Graph) -> StoredGraph:
-        return cls(**graph_facts(graph))
+    def of(cls, graph: Graph | World) -> StoredGraph:
+        world = World.of(graph)
+        return cls(**graph_facts(world.graph) | {"description": world.describe()})
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -100,6 +100,7 @@ EXACT = {
     "edsg-rms": "last combination",
     "dsgt-rms": "sum to the gradients",
     "defl-vp": "control variates",
+    "push-sum": "keeps both sums",
 }
 NEVER = {
     "private-sgd": "masked rows",

@@ -85,6 +85,7 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
         Misuse: They cannot, in this way.
     """
     behaviour, malicious = adversary.behaviour, adversary.malicious
+    setting.require_static("Proofs about malicious clients")
     edges = {(int(s), int(t)) for s, t in setting.graph.edges}
     if isinstance(setting.algorithm, Robust):
         raise Misuse(

@@ -95,7 +95,7 @@ def _first_message(
 ) -> tuple[str, int, list[tuple[Unknown, float]]] | None:
     """Tag, tick and terms of the first visible message of the victim with a gradient of its own."""
     for message in run.transcript.messages:
-        sees = adversary.sees(message, run.transcript.edges)
+        sees = adversary.sees(message, run.transcript.edges_at(message.tick))
         for row, source in enumerate(message.source.tolist()):
             if source != victim or not bool(sees[row]):
                 continue

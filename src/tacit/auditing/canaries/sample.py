@@ -121,6 +121,7 @@ def sample_canaries(
     Raises:
         Misuse: If the task has no test set, or the adversary has neither gradients nor a model.
     """
+    setting.require_static("Canaries")
     check_count("iterations", iterations)
     check_victim(victim, setting.graph.clients)
     begun = time.perf_counter()

@@ -115,6 +115,7 @@ class Trials:
         Returns:
             The last fields of `TrialsResult`.
         """
+        self.setting.require_static("Canaries")
         parts = math.ceil(self.count / self.together)
         copies = math.ceil(self.count / parts)
         union, begun = disjoint_copies(self.setting.graph, copies), time.perf_counter()

@@ -23,17 +23,17 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
-from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbols import Surroundings, SymbolicRun, run_on_symbols
 from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import Sampling
-from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import NoiseRows
-from tacit.graph import Graph
-from tacit.record.transcript import Keep, Message, Transcript, TranscriptRecorder
+from tacit.engines.changing_network import keep_absent
+from tacit.graph import Graph, World
+from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_unknowns
 
 WIDTH = 6  # numbers in a row
@@ -54,7 +54,7 @@ class Mismatch:
 
 def replay(
     algorithm: Algorithm,
-    graph: Graph,
+    graph: Graph | World,
     run: SymbolicRun,
     sizes: tuple[float, ...] = SIZES,
     width: int = WIDTH,
@@ -63,7 +63,7 @@ def replay(
 
     Args:
         algorithm: The algorithm of the run.
-        graph: The graph of the run.
+        graph: The graph of the run, or the world in which it changes.
         run: The run on symbols, with all its messages.
         sizes: Standard deviations of the random numbers, one run on numbers each.
         width: Parameters of the model; code may treat them differently by position.
@@ -106,7 +106,7 @@ def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Misma
             yield Mismatch(f"the result of {name} depends on more than its rows")
 
 
-def _unheard_rows(algorithm: Algorithm, graph: Graph, steps: int) -> Iterator[Mismatch]:
+def _unheard_rows(algorithm: Algorithm, graph: Graph | World, steps: int) -> Iterator[Mismatch]:
     """States of clients that contain what they neither hold nor received."""
     run = run_on_symbols(algorithm, graph, steps)
     if graph.clients < 2 or any(m.verb == "average" for m in run.transcript.messages):
@@ -115,6 +115,8 @@ def _unheard_rows(algorithm: Algorithm, graph: Graph, steps: int) -> Iterator[Mi
     for client in range(min(graph.clients, MOST_CLIENTS)):
         knowledge = LinearKnowledge(run, Adversary.curious(client))
         for name, rows in run.states[-1].items():
+            if name in run.plain_fields:
+                continue
             owners = range(graph.clients) if len(rows) == graph.clients else source
             own = [k for k, owner in enumerate(owners) if owner == client]
             if own and not knowledge.exact(np.stack([knowledge.pad(rows[k]) for k in own])).all():
@@ -280,7 +282,7 @@ class _Replay:
     def __init__(
         self,
         algorithm: Algorithm,
-        graph: Graph,
+        graph: Graph | World,
         run: SymbolicRun,
         seed: int,
         size: float,
@@ -289,13 +291,13 @@ class _Replay:
     ) -> None:
         self.run, self.width = run, width
         ids = np.arange(graph.clients)
-        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights)
+        self.transcript = Transcript(Keep(insides=tuple(ids.tolist()), theta0=True))
+        surroundings = Surroundings(World.of(graph), algorithm, self.transcript)
+        hood, recorder = surroundings.neighbourhood, surroundings.recorder
         common = any(unknown.client == EVERY_CLIENT for unknown in run.unknowns)
         self.clients = clients = _RandomClients(
             hood.ids, seed, size, common, width=width, gradients=gradients
         )
-        self.transcript = Transcript(Keep(insides=tuple(ids.tolist()), theta0=True))
-        recorder = TranscriptRecorder(DenseNetwork(graph), self.transcript, hood)
         noise = _WatchedNoise(Philox(seed, width, torch.float64), clients)
         here = recorder.wrap(
             UnroundedClients(
@@ -307,7 +309,10 @@ class _Replay:
         for t in range(run.steps):
             recorder.set_tick(t + 1)
             clients.tick = t + 1
-            state = algorithm.step(state, here.at(t))
+            moment, before = surroundings.enter(t), state
+            state = algorithm.step(state, here.at(t, surroundings.neighbourhood))
+            if moment.present is not None:
+                state = keep_absent(tensors_of(before), state, moment.present)
             self.states.append(tensors_of(state))
         held = [self._held(unknown) for unknown in run.unknowns]
         self.missing = [u for u, row in zip(run.unknowns, held, strict=True) if row is None]
@@ -335,8 +340,7 @@ class _Replay:
             yield from self._message(index, message, numbers)
         for t, state in enumerate(self.states):
             for name, rows in state.items():
-                plain = rows.shape[1] != self.width
-                if not plain and not self._agrees(run.states[t][name], rows):
+                if name not in run.plain_fields and not self._agrees(run.states[t][name], rows):
                     yield Mismatch(f"the state {name!r} is not linear in the unknowns")
         for number, point in self.clients.points.items():
             if not self._agrees(run.points[number], point):

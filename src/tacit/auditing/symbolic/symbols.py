@@ -28,7 +28,8 @@ from tacit.core.noise import Noise
 from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows, Sent, received
 from tacit.core.schedules import Rate, Schedule, rate_at
-from tacit.graph import Graph
+from tacit.engines.changing_network import ChangingNetwork, keep_absent
+from tacit.graph import Graph, Moment, World
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.record.unknowns import (
     NO_CLIENT,
@@ -79,11 +80,19 @@ class SymbolicRun:
     # Whether the algorithm reads `here.t`, not only step sizes.
     uses_iteration: bool = False
     schedules: tuple[Schedule, ...] = ()  # step sizes and scales that change over time
-    has_plain_state: bool = False  # whether a field of the state is not one number per parameter
+    # Fields of the state that are not one number per parameter, such as a counter.
+    plain_fields: frozenset[str] = frozenset()
+    # Gradients of clients that did not take part: nobody uses them.
+    unused: frozenset[Unknown] = frozenset()
 
     @cached_property
     def columns(self) -> dict[Unknown, int]:
         return {unknown: column for column, unknown in enumerate(self.unknowns)}
+
+    @property
+    def has_plain_state(self) -> bool:
+        """Whether a field of the state is not one number per parameter."""
+        return bool(self.plain_fields)
 
     @property
     def clients(self) -> int:
@@ -101,7 +110,7 @@ class SymbolicRun:
     def gradients(self, client: int) -> list[Unknown]:
         """The gradients of a client in the order they were taken."""
         every = (Unknown("gradient", when, client) for when in sorted(self.points))
-        return [gradient for gradient in every if gradient in self.columns]
+        return [one for one in every if one in self.columns and one not in self.unused]
 
 
 class SymbolTable:
@@ -128,7 +137,7 @@ class SymbolTable:
 
 def run_on_symbols(
     algorithm: Algorithm,
-    graph: Graph,
+    graph: Graph | World,
     steps: int,
     keep: Keep | None = None,
     *,
@@ -141,7 +150,7 @@ def run_on_symbols(
 
     Args:
         algorithm: What to run.
-        graph: The clients and their edges.
+        graph: The clients and their edges, or the world in which these change.
         steps: The number of iterations.
         keep: Which messages to record; all by default.
         common_start: Whether all clients start from one model, which each of them knows.
@@ -151,15 +160,16 @@ def run_on_symbols(
             or the algorithm does something that symbols cannot express.
     """
     check_count("steps", steps, at_least=0)
-    algorithm.check_graph(graph)
+    world = World.of(graph)
+    algorithm.check_world(world)
     counter = SymbolTable(0)
-    run = partial(_run, algorithm, graph, steps, keep or Keep(), common_start=common_start)
+    run = partial(_run, algorithm, world, steps, keep or Keep(), common_start=common_start)
     sent = run(counter).transcript
     unknowns = len(counter.columns)
     size = 8.0 * unknowns * sent.row_count
     if size > MAX_BYTES:
         raise Misuse(
-            f"{steps} iterations of {graph.clients} clients have {unknowns:,} unknowns: the "
+            f"{steps} iterations of {world.clients} clients have {unknowns:,} unknowns: the "
             f"coefficients of all messages would take {size / 1e9:.0f} GB.",
             f"Audit fewer iterations: about {max(1, int(steps * (MAX_BYTES / size) ** 0.5))} fit.",
         )
@@ -169,13 +179,13 @@ def run_on_symbols(
 
 def _run(
     algorithm: Algorithm,
-    graph: Graph,
+    world: World,
     steps: int,
     keep: Keep,
     table: SymbolTable,
     common_start: bool,
 ) -> SymbolicRun:
-    engine = _SymbolicEngine(algorithm, graph, keep, table, common_start)
+    engine = _SymbolicEngine(algorithm, world, keep, table, common_start)
     state = algorithm.start(engine.here)
     engine.record(state)
     for t in range(steps):
@@ -187,13 +197,14 @@ def step_on_symbols(
     algorithm: Algorithm, graph: Graph, t: int, *, steps: int = 1, keep: Keep | None = None
 ) -> SymbolicRun:
     """Run iteration t alone, or `steps` from there, from a state of unknowns of kind "theta0"."""
+    world = World(graph)
     counter = SymbolTable(0)
-    engine = _SymbolicEngine(algorithm, graph, Keep(), counter, False)
+    engine = _SymbolicEngine(algorithm, world, Keep(), counter, False)
     start = algorithm.start(engine.here)
     rows = {name: len(value) for name, value in tensors_of(start).items()}
 
     def run(table: SymbolTable) -> SymbolicRun:
-        engine = _SymbolicEngine(algorithm, graph, keep or Keep(), table, False)
+        engine = _SymbolicEngine(algorithm, world, keep or Keep(), table, False)
         unknowns = {
             name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(count)]
             for name, count in rows.items()
@@ -268,42 +279,52 @@ class _SymbolicHere(UnroundedClients):
 
 
 class _SymbolicEngine:
-    """All clients of a graph on symbols, with their messages and states recorded."""
+    """All clients on symbols, with their messages and states recorded."""
 
     def __init__(
         self,
         algorithm: Algorithm,
-        graph: Graph,
+        world: World,
         keep: Keep,
         table: SymbolTable,
         common_start: bool,
     ) -> None:
         self._algorithm, self._table = algorithm, table
         self._transcript = Transcript(keep)
-        ids = np.arange(graph.clients)
-        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights)
-        self._recorder = TranscriptRecorder(DenseNetwork(graph), self._transcript, hood)
+        self._surroundings = surroundings = Surroundings(world, algorithm, self._transcript)
+        hood = surroundings.neighbourhood
+        self._recorder = surroundings.recorder
         self._clients = clients = SymbolicClients(table, hood.ids, common_start, self._transcript)
         self.here = _SymbolicHere(
             hood, self._recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
         )
+        self._unused: set[Unknown] = set()
         self._states: list[dict[str, Tensor]] = []
         self._plain: set[int] = set()
-        self._has_plain_state = False
+        self._plain_fields: set[str] = set()
         self._trimmed = 0
 
     def step(self, state: Any, t: int) -> Any:
         self._recorder.set_tick(t + 1)
         self._clients.set_tick(t + 1)
-        state = self._algorithm.step(state, self.here.at(t))
+        moment, taken = self._surroundings.enter(t), set(self._clients.points)
+        here = self.here.at(t, self._surroundings.neighbourhood)
+        before = state
+        state = self._algorithm.step(state, here)
+        if moment.present is not None:
+            state = keep_absent(tensors_of(before), state, moment.present)
+            absent = torch.as_tensor(np.flatnonzero(~moment.present))
+            for number in self._clients.points.keys() - taken:
+                self._unused |= set(client_unknowns("gradient", number, absent))
         self.record(state)
         return state
 
     def record(self, state: Any) -> None:
         """Keep a state, and the messages since the last one, without unused columns."""
         table, messages = self._table, self._transcript.messages
-        widths = {rows.shape[1] for rows in tensors_of(state).values()}
-        self._has_plain_state |= widths != {table.width}
+        self._plain_fields |= {
+            name for name, rows in tensors_of(state).items() if rows.shape[1] != table.width
+        }
         self._states.append({name: table.trim(rows) for name, rows in tensors_of(state).items()})
         for index in range(self._trimmed, len(messages)):
             if messages[index].rows.shape[1] == table.width:
@@ -328,7 +349,8 @@ class _SymbolicEngine:
             frozenset(self._plain),
             clients.uses_iteration,
             tuple(clients.schedules),
-            self._has_plain_state,
+            frozenset(self._plain_fields),
+            frozenset(self._unused),
         )
 
 
@@ -461,6 +483,42 @@ class SymbolicClients:
         if name in self._used:
             raise Misuse(f"The algorithm takes {name} twice in one iteration.", remedy)
         self._used.add(name)
+
+
+class Surroundings:
+    """The network of a world in float64 and its recorder, one iteration after the other.
+
+    Attributes:
+        recorder: Records the messages.
+        neighbourhood: The edges of the current iteration.
+    """
+
+    def __init__(self, world: World, algorithm: Algorithm, transcript: Transcript) -> None:
+        self._world, self._algorithm = world, algorithm
+        self._graph: Graph | None = None
+        self.neighbourhood = _neighbourhood(world.graph)
+        self._network: Network = DenseNetwork(world.graph)
+        if not world.is_static:
+            self._network = ChangingNetwork(DenseNetwork)
+        self.recorder = TranscriptRecorder(self._network, transcript, self.neighbourhood)
+        self.enter(0)
+
+    def enter(self, t: int) -> Moment:
+        """Go to iteration t."""
+        if not isinstance(self._network, ChangingNetwork):
+            return Moment(self._world.graph)
+        moment = self._world.at(t)
+        self._network.enter(moment, self._world.longest_delay)
+        if moment.graph is not self._graph:
+            self._graph = moment.graph
+            self._algorithm.check_moment(moment.graph, t)
+            self.neighbourhood = _neighbourhood(moment.graph)
+            self.recorder.change_graph(self.neighbourhood)
+        return moment
+
+
+def _neighbourhood(graph: Graph) -> Neighbourhood:
+    return Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights)
 
 
 class DenseNetwork:

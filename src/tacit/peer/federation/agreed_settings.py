@@ -143,6 +143,11 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
     if getattr(algorithm_class(name, "algorithm.name"), "needs_server", False):
         problem = f"algorithm.name = {name!r} needs a server, and a federation has none."
         raise Misuse(problem, "Choose a decentralized algorithm: `tacit algorithms` lists them.")
+    if config.participation is not None:
+        raise Misuse(
+            "[participation] is for simulations: it decides which clients are absent or late.",
+            "Remove the section; `patience` says what nodes do without absent ones.",
+        )
     if config.task is None and config.run.iterations_per_round is None:
         raise Misuse(
             "run.iterations_per_round is not set, and nodes do not share how much data they have.",
