@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +19,7 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
 from tacit.core.devices import Precision, check_device, check_precision, float32_products
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.notebooks import html_table
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import shared
 from tacit.core.workers import WorkerPool
@@ -31,6 +33,7 @@ from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
 from tacit.privacy.guarantee import Budget, Privacy
+from tacit.record.callbacks import Callback, close, progress_bar, why_stop
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
@@ -137,9 +140,24 @@ class Run:
         clients, parameters = self.theta.shape
         return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
 
+    def _repr_html_(self) -> str:
+        """What ran and the last records, for notebooks."""
+        setting = self.setting
+        facts = {
+            "algorithm": setting.algorithm.name,
+            "graph": setting.graph,
+            "clients": setting.graph.clients,
+            "parameters": f"{setting.task.parameters:,}",
+            "seed": setting.seed,
+        }
+        title = "Run" if self.diverged is None else f"Run, diverged: {self.diverged}"
+        return html_table(title, list(facts), [list(facts.values())], self.history._repr_html_())
+
 
 class Simulation(Execution):
     """A run in progress: `state` after `t` iterations, advanced by `step`.
+
+    `history` has the records so far.
 
     Args:
         setting: What determines the run.
@@ -209,6 +227,7 @@ class Simulation(Execution):
             1, task.steps_per_epoch // algorithm.gradients_per_step
         )
         self.diverged: str | None = None
+        self.history = History()
         # Reading from a GPU waits for all of its work, and asking other processes waits for them.
         self._check_every = 1 if group.ranks == 1 else 16
         if device.type == "cuda":
@@ -300,6 +319,11 @@ class Simulation(Execution):
                 wall_seconds=self.wall_seconds,
             )
 
+    def record(self) -> Record:
+        """Evaluate the current models, and append the record to the history."""
+        self.history.records.append(self.observe())
+        return self.history.records[-1]
+
     def check(self) -> None:
         """Record where a state first was not finite; raise `Diverged` unless that is allowed."""
         if self.diverged is not None:
@@ -347,7 +371,8 @@ def simulate(
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
-    progress: Callable[[Simulation], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Callable[[Simulation], None] | bool | None = None,
 ) -> Run:
     """Run an algorithm with all clients in this process.
 
@@ -367,7 +392,11 @@ def simulate(
             There is always one at the start and one at the end.
         allow_divergence: Continue when a state is no longer finite.
         transcript: True records every message in `run.transcript`; a `tacit.Keep` some of them.
-        progress: Called with the simulation after every iteration.
+        callbacks: Called with each record and the simulation, such as
+            `tacit.callbacks.EarlyStopping()` or a function `(record, simulation)`. One that returns
+            True, or the reason as text, ends the run there.
+        progress: True shows a bar, in a terminal or a notebook; a function is called with the
+            simulation after every iteration.
 
     Returns:
         The models `run.theta` [N, P], the history, and the transcript if requested.
@@ -401,22 +430,28 @@ def simulate(
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
     simulation.start()
-    history = History([simulation.observe()])
     last = min(steps, simulation.allowed_steps)
     try:
-        while simulation.t < last:
-            simulation.step()
-            if simulation.t % every == 0 or simulation.t == last:
-                history.records.append(simulation.observe())
-            if progress is not None:
-                progress(simulation)
+        with progress_bar(last) if progress is True else nullcontext(progress or None) as report:
+            simulation.record()
+            reason = why_stop(callbacks, simulation)
+            while simulation.t < last and reason is None:
+                simulation.step()
+                if simulation.t % every == 0 or simulation.t == last:
+                    simulation.record()
+                    reason = why_stop(callbacks, simulation)
+                if report is not None:
+                    report(simulation)
     except Diverged as problem:
-        problem.history = history
+        problem.history = simulation.history
         raise
+    finally:
+        close(callbacks)
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
     chosen = simulation.gradients
     setting = replace(setting, gradients=chosen.strategy)
+    history = simulation.history
     return Run(state.theta, state, history, chosen, setting, recorded, simulation.diverged)
 
 

@@ -72,6 +72,7 @@ def test_the_api_pages_have_every_public_name():
     documented = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
     modules = {"tacit": tacit, "tacit.compression": tacit.compression}
     modules |= {"tacit.data": tacit.data, "tacit.models": tacit.models}
+    modules |= {"tacit.callbacks": tacit.callbacks}
     for path, module in modules.items():
         for name in module.__all__:
             is_module = f"{path}.{name}" in modules

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import AllowCode, Json, Overrides
+from tacit.cli.arguments import AllowCode, Json, Overrides, print_note
 from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
@@ -152,10 +152,12 @@ def audit(
         adversary = named or federation.adversaries(victims[0])
         subjects = {"": federation.subject(allow_code or ())}
     elif algorithms is None:
-        subjects = {"": auditing.load_subject(source, overrides or [], data)}
+        subjects = {"": auditing.load_subject(source, overrides or [], data, note=print_note)}
     else:
         labels = [part.strip() for part in split_outside_brackets(algorithms, ",")]
-        subjects = auditing.load_variants(source, list(filter(None, labels)), overrides or [], data)
+        subjects = auditing.load_variants(
+            source, list(filter(None, labels)), overrides or [], data, print_note
+        )
     if federation is not None:
         folder = out or source / "audit"
     else:

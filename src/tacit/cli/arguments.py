@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,10 @@ Data = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
+    typer.Option(
+        "--set",
+        help="Override a key, e.g. --set algorithm.lr=0.05; KEY= removes it (repeatable).",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -39,3 +43,8 @@ TranscriptSize = Annotated[
         "messages, up to this size, e.g. 2GB.",
     ),
 ]
+
+
+def print_note(text: str) -> None:
+    """Print what a command decides without being asked, on the error stream."""
+    print(f"Note: {text}", file=sys.stderr)

@@ -12,7 +12,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import AllowCode, ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.arguments import (
+    AllowCode,
+    ConfigFile,
+    Data,
+    Json,
+    Out,
+    Overrides,
+    Resume,
+    print_note,
+)
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -34,7 +43,7 @@ def run(
     from tacit.record.history import decibels
     from tacit.report.report import write_report
 
-    experiment = load_config(config, overrides or [])
+    experiment = load_config(config, overrides or [], print_note)
     with join_process_group(experiment.run.device) as group:
         if group.rank != 0:
             run_config(experiment, out, data_folder=data, resume=resume, group=group)
@@ -63,6 +72,8 @@ def run(
         print(f"privacy: {sentence}")
     if "diverged" in summary:
         print(f"diverged: {summary['diverged']}")
+    if "stopped" in summary:
+        print(f"stopped early, after round {summary['rounds']}: {summary['stopped']}")
     print(f"Report: {report}")
 
 
@@ -95,7 +106,7 @@ def compare(
     from tacit.experiment import compare as comparing
     from tacit.report.report import write_report
 
-    experiment = load_config(config, overrides or [])
+    experiment = load_config(config, overrides or [], print_note)
     names = comparing.split_outside_brackets(algorithms, ",")
     variants = [name.strip() for name in names if name.strip()]
     with ProgressBars(Console(stderr=True), runs=len(variants) * seeds) as bars:

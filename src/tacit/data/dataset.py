@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
+from tacit.core.notebooks import html_table
 from tacit.data.formats.raw import RawDataset
 
 
@@ -39,6 +40,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        return f"Split({len(self):,} samples of shape {tuple(self.x.shape[1:])})"
+
     def parts(self, indices: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
         return [(self.x[own], self.y[own]) for own in indices]
@@ -54,6 +58,23 @@ class Dataset:
     classes: int
     class_names: tuple[str, ...] = ()
     note: str = ""
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train):,} training and {len(self.test):,} test samples"
+        shape = tuple(self.train.x.shape[1:])
+        return f"Dataset({self.name}: {sizes} of shape {shape}, {self.classes} classes)"
+
+    def _repr_html_(self) -> str:
+        """How many samples each class has, for notebooks."""
+        names = self.class_names or tuple(map(str, range(self.classes)))
+        rows = [
+            [name, f"{len(split):,}", *torch.bincount(split.y, minlength=self.classes).tolist()]
+            for name, split in (("training", self.train), ("test", self.test))
+        ]
+        # More columns are of no use to a reader.
+        shown = min(len(names), 20)
+        header = ["", "samples", *names[:shown]]
+        return html_table(repr(self), header, [row[: shown + 2] for row in rows])
 
 
 @dataclass(frozen=True)

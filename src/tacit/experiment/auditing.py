@@ -17,7 +17,8 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progres
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
-from tacit.config.loading import load_config
+from tacit.config.loading import load_config, no_note
+from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json, write_text
@@ -44,13 +45,14 @@ def load_subject(
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
     dataset: Dataset | None = None,
+    note: Note = no_note,
 ) -> AuditSubject:
     """Load a configuration, its file, or a run folder; `dataset` saves loading the data again."""
     if isinstance(source, Config):
         return AuditSubject(build(source, data_folder, dataset))
     path = Path(source)
     if not path.is_dir():
-        return AuditSubject(build(load_config(path, overrides), data_folder, dataset))
+        return AuditSubject(build(load_config(path, overrides, note), data_folder, dataset))
     if overrides:
         command = shlex.join(["tacit", "audit", str(path / "config.toml")])
         raise Misuse(
@@ -79,6 +81,7 @@ def load_variants(
     variants: Sequence[str],
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
+    note: Note = no_note,
 ) -> dict[str, AuditSubject]:
     """A configuration with each of several algorithms, such as "lppa+fresh=true", by its label."""
     if source.is_dir():
@@ -88,7 +91,7 @@ def load_variants(
         )
     if not variants:
         raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
-    config = load_config(source, overrides)
+    config = load_config(source, overrides, note)
     subjects: dict[str, AuditSubject] = {}
     dataset: Dataset | None = None
     for label in dict.fromkeys(variants):

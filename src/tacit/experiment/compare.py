@@ -13,8 +13,9 @@ from typing import Any, get_type_hints
 from tacit.algorithms.algorithm import options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import build
-from tacit.config.loading import make_config, parse_override, with_keys
+from tacit.config.loading import make_config, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
+from tacit.config.overrides import REMOVED, parse_override
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.core.storage import read_json, write_json
@@ -170,7 +171,10 @@ def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
                     f"Set {option} in the configuration.",
                 )
             value = table | {rest[0]: value}
-        options[option] = value
+        if value is REMOVED:
+            options.pop(option, None)
+        else:
+            options[option] = value
     plain = config.as_dict() | {"algorithm": {"name": name, **options}}
     if not keeps_guarantees(name):
         plain.pop("privacy", None)

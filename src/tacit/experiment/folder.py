@@ -18,8 +18,11 @@ from tacit.report.finished_run import StoredModel
 # Keys of [run] that do not change the states, only where they are computed and what is kept.
 NEUTRAL_RUN_KEYS = (
     "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients",
-    "allow_divergence",
+    "allow_divergence", "keep_best",
 )  # fmt: skip
+
+# Sections that do not change the states either.
+NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
 # Keys of [run] that were added later, and what runs did before.
 LATER_RUN_KEYS = {"prg": "philox", "precision": "float32"}
@@ -99,10 +102,11 @@ def fingerprint(config: Config) -> str:
         if (name := plain["graph"].get(key)) and Path(name).is_file():
             plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     for key in NEUTRAL_RUN_KEYS:
-        del plain["run"][key]
+        plain["run"].pop(key, None)
     for key, default in LATER_RUN_KEYS.items():
         # Runs from before this key existed keep their fingerprint.
         if plain["run"][key] == default:
             del plain["run"][key]
-    plain.pop("transcript", None)
+    for section in NEUTRAL_SECTIONS:
+        plain.pop(section, None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from tacit.core.errors import unknown_name
+from tacit.core.errors import Misuse, unknown_name
+from tacit.core.notebooks import html_table
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers; None replaces what is not finite, because JSON has no NaN."""
         return cast(dict[str, Any], _finite(asdict(self)))
+
+    def scalars(self) -> dict[str, float]:
+        """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
+        return dict(_numbers("", self.as_dict()))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
@@ -90,6 +98,24 @@ class History(Sequence[Record]):
             values = [None if spread is None else getattr(spread, part) for spread in values]
         return [float(_number(value)) for value in values]
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """A table with a row per record and a column per number, such as "accuracy.mean"."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise Misuse("pandas is not installed.", "Install it: pip install pandas.") from None
+        return pandas.DataFrame([record.scalars() for record in self.records])
+
+    def _repr_html_(self) -> str:
+        """The last records as a table, for notebooks."""
+        rows = [record.scalars() for record in self.records[-10:]]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return html_table(
+            repr(self),
+            names,
+            [[f"{row[name]:.6g}" if name in row else "" for name in names] for row in rows],
+        )
+
     def to_jsonl(self) -> str:
         """One JSON object per line."""
         return "".join(json.dumps(record.as_dict()) + "\n" for record in self.records)
@@ -110,6 +136,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, int | float):
+        yield path, value
 
 
 def _number(value: float | None) -> float:

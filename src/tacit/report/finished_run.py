@@ -73,6 +73,7 @@ class Summary(StoredModel):
     msd: float | None = None
     privacy: StoredPrivacy | None = None
     diverged: str | None = None
+    stopped: str | None = None
     notes: list[str] = []
 
 

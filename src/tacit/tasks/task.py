@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
+from tacit.core.notebooks import html_table
 from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
 from tacit.privacy.clipping import Clip
@@ -66,6 +67,14 @@ class Task:
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
         return f"Task({self.clients} clients, {self.parameters:,} parameters, {batch})"
+
+    def _repr_html_(self) -> str:
+        """Clients, parameters and batches, for notebooks."""
+        batch = "all samples" if self.batch_size is None else self.batch_size
+        header = ["clients", "parameters", "batch", "batches per epoch", "numbers"]
+        dtype = str(self.dtype).removeprefix("torch.")
+        row = [self.clients, f"{self.parameters:,}", batch, self.steps_per_epoch, dtype]
+        return html_table("Task", header, [row])
 
     @classmethod
     def from_module(
