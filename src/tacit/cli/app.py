@@ -254,6 +254,7 @@ COMMANDS: Commands = Registry(
         "demo": demo,
         "run": "tacit.cli.runs:run",
         "compare": "tacit.cli.runs:compare",
+        "sweep": "tacit.cli.sweep:sweep",
         "audit": audit,
         "privacy": "tacit.cli.privacy:privacy",
         "report": "tacit.cli.runs:report",

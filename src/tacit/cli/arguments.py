@@ -23,6 +23,10 @@ Overrides = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
+Jobs = Annotated[
+    int,
+    typer.Option(min=1, help="Runs at the same time, each in a process with its share of threads."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 AllowCode = Annotated[
     list[str] | None,

@@ -16,6 +16,7 @@ from tacit.cli.arguments import (
     AllowCode,
     ConfigFile,
     Data,
+    Jobs,
     Json,
     Out,
     Overrides,
@@ -95,6 +96,7 @@ def compare(
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
     ] = 3,
+    jobs: Jobs = 1,
     out: Out = Path("runs/compare"),
     data: Data = None,
     overrides: Overrides = None,
@@ -116,6 +118,7 @@ def compare(
             seeds,
             out,
             data_folder=data,
+            jobs=jobs,
             resume=resume,
             listener_for=bars.listener_for,
         )

@@ -60,6 +60,8 @@ class DataSection(OpenSection):
     """Number of training samples to keep, drawn at random; default: all."""
     limit_test: PositiveInt | None = None
     """Number of test samples to keep, drawn at random; default: all."""
+    validation: float | None = None
+    """Share of the training samples that models are evaluated on instead of the test samples."""
     seed: NonNegativeInt = 0
     """Seed of everything that is drawn from the dataset's files; independent of `run.seed`."""
     augment: AugmentSection | None = None

@@ -72,7 +72,7 @@ def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
         known = [*DataSection.model_fields, *data.describe(section.name).options]
     check_names("data", section.options, known, section.name)
     with prefix_errors("[data]"):
-        return data.load(
+        dataset = data.load(
             section.name,
             folder,
             seed=section.seed,
@@ -80,6 +80,9 @@ def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
             limit_test=section.limit_test,
             **section.options,
         )
+        if section.validation is None:
+            return dataset
+        return dataset.with_validation(section.validation, section.seed)
 
 
 def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Partition:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from tacit.algorithms.algorithm import options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.config.build import build
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
 from tacit.config.overrides import REMOVED, parse_override
 from tacit.config.sections import Config
-from tacit.core.errors import Diverged, Interrupted, Misuse
-from tacit.core.storage import read_json, write_json
-from tacit.data import Dataset
-from tacit.experiment.folder import RunFolder
-from tacit.experiment.run import ProgressListener, run
+from tacit.core.errors import Misuse
+from tacit.core.storage import write_json
+from tacit.experiment.folder import RunFolder, folder_name
+from tacit.experiment.run_many import (
+    ListenerFor,
+    LoadedData,
+    PlannedRun,
+    named_failure,
+    no_listener,
+    run_many,
+)
 from tacit.record.history import decibels
 
 
@@ -80,13 +85,15 @@ def compare(
     out: Path,
     *,
     data_folder: Path | None = None,
+    jobs: int = 1,
     resume: bool = False,
-    listener_for: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
+    listener_for: ListenerFor = no_listener,
 ) -> Comparison:
     """Run every variant with every seed, and write the table to compare.json.
 
     The promise of [privacy] is for the variants that can keep one; the others run without. All
-    variants are built before the first run, so that errors appear early.
+    variants are built before the first run, so that errors appear early. A run that fails later is
+    an error when all others have ended.
 
     Args:
         config: The experiment. Variants take over its algorithm options where they have them.
@@ -94,6 +101,7 @@ def compare(
         seeds: Number of seeds, counted up from the configuration's.
         out: Folder for the runs, new or empty.
         data_folder: Folder of the datasets.
+        jobs: How many runs at the same time, each in a process with its part of the threads.
         resume: Continue the comparison in `out`; finished runs are not repeated.
         listener_for: Makes the listener of a run from its label and seed.
     """
@@ -106,38 +114,31 @@ def compare(
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
     _check_promise(config, list(configs.values()))
-    dataset: Dataset | None = None
+    data = LoadedData(data_folder)
     for variant in configs.values():
-        dataset = build(variant, data_folder, dataset).dataset
+        data.check(variant)
     plan = [
-        (label, seed, with_keys(variant, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
+        PlannedRun(
+            label,
+            with_keys(variant, "run", seed=seed),
+            RunFolder(out / folder_name(label, f"-seed{seed}")),
+        )
         for label, variant in configs.items()
         for seed in numbers
     ]
-    for _, _, variant, folder in plan:
-        folder.require_same_run(
-            variant, "Choose another --out, or resume with the configuration of that comparison."
+    for one in plan:
+        one.folder.require_same_run(
+            one.config, "Choose another --out, or resume with the configuration of that comparison."
         )
+    outcomes = run_many(plan, data=data, jobs=jobs, resume=resume, listener_for=listener_for)
     summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in configs}
-    for label, seed, variant, folder in plan:
-        summary = read_json(folder.summary) if folder.summary.exists() else {}
-        # A run that diverged before its last round left a summary, too.
-        if summary.get("rounds") != variant.run.rounds:
-            name, listener = f"{label}, seed {seed}", listener_for(label, seed)
-            try:
-                summary = run(
-                    variant, folder.path, dataset=dataset, resume=resume, listener=listener
-                ).summary
-            except Diverged as problem:
-                raise Diverged(f"{name}: {problem}", problem.history) from None
-            except Interrupted:
-                raise Interrupted(
-                    f"Stopped in {name}. Continue with the same command and --resume."
-                ) from None
-        summaries[label].append(summary)
+    for outcome in outcomes:
+        if outcome.summary is None:
+            raise named_failure(outcome)
+        summaries[outcome.planned.label].append(outcome.summary)
     first = next(iter(summaries.values()))
     rows = [make_row(label, runs, first) for label, runs in summaries.items()]
-    comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers)
+    comparison = Comparison(rows, [one.folder.path for one in plan], numbers)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
 
@@ -229,15 +230,15 @@ def make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]
     values, base = (accuracy, _accuracies(first)) if accuracy else (msd, _msd_decibels(first))
     difference = None
     if runs is not first and values and base:
-        difference = _mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
+        difference = mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
     return ComparisonRow(
         label,
-        _mean_and_deviation(accuracy) if accuracy else None,
+        mean_and_deviation(accuracy) if accuracy else None,
         difference,
-        _mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
+        mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
-        _mean_and_deviation(msd) if msd else None,
+        mean_and_deviation(msd) if msd else None,
         _epsilon(runs),
     )
 
@@ -258,7 +259,8 @@ def _msd_decibels(runs: list[dict[str, Any]]) -> list[float]:
     return [decibels(run.get("msd")) for run in runs] if known else []
 
 
-def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation; NaN for the deviation of one value."""
     # statistics.stdev fails on values that are not finite.
     defined = len(values) > 1 and all(map(math.isfinite, values))
     return statistics.fmean(values), statistics.stdev(values) if defined else math.nan

@@ -21,6 +21,9 @@ NEUTRAL_RUN_KEYS = (
     "allow_divergence", "keep_best",
 )  # fmt: skip
 
+# Bytes of a label in the name of a folder; file systems allow 255 in all.
+MAX_NAME = 120
+
 # Sections that do not change the states either.
 NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
@@ -93,6 +96,20 @@ class RunFolder:
 
     def write(self, name: str, content: StoredModel) -> None:
         write_text(self.path / name, json.dumps(content.model_dump()))
+
+
+def folder_name(label: str, suffix: str = "") -> str:
+    """A name for the folder of a labelled run: the label, shortened if file systems refuse it.
+
+    >>> folder_name("lppa+fresh=true", "-seed3")
+    'lppa+fresh=true-seed3'
+    """
+    name = label.replace("/", "_").replace("\0", "_")
+    if name != label or len(name.encode()) > MAX_NAME:
+        # Two labels that are shortened alike stay apart.
+        digest = hashlib.sha256(label.encode()).hexdigest()[:8]
+        name = f"{name.encode()[:MAX_NAME].decode(errors='ignore')}-{digest}"
+    return name + suffix
 
 
 def fingerprint(config: Config) -> str:

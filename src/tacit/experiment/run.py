@@ -34,11 +34,39 @@ from tacit.simulation import Simulation
 
 @dataclass(frozen=True)
 class ProgressListener:
-    """Callbacks that follow a run; the command line draws its progress bars with them."""
+    """Callbacks that follow a run; the command line draws its progress bars with them.
+
+    Of a run in another process, `on_report` gets all there is to know, as plain values.
+    """
 
     on_start: Callable[[Experiment, Simulation], None] = lambda experiment, simulation: None
     on_step: Callable[[Simulation], None] = lambda simulation: None
     on_record: Callable[[Record], None] = lambda record: None
+    on_report: Callable[[dict[str, Any]], None] = lambda report: None
+
+
+def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, Any]:
+    """What is known of a run when it starts, as plain values."""
+    lines = [experiment.graph.describe()]
+    if simulation.hosted.group.ranks > 1:
+        lines.append(simulation.hosted.partition.describe())
+    lines.append(f"gradients {simulation.gradients.strategy} ({simulation.gradients.reason})")
+    lines += [*simulation.remarks, *(f"Caution: {caution}" for caution in simulation.cautions)]
+    rounds, length = experiment.config.run.rounds, experiment.round_length
+    return {
+        "steps": experiment.steps,
+        "rounds": rounds,
+        "round_length": length,
+        "t": simulation.t,
+        "lines": lines,
+    }
+
+
+def step_report(simulation: Simulation) -> dict[str, Any]:
+    """What is known of a run after an iteration, as plain values."""
+    # Some remarks appear after the first iterations.
+    number = simulation.t // simulation.round_length
+    return {"t": simulation.t, "round": number, "lines": simulation.remarks}
 
 
 @dataclass(frozen=True, eq=False)

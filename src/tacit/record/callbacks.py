@@ -52,11 +52,7 @@ def progress_bar(steps: float) -> Iterator[Callable[[Recorded], None]]:
     from rich import progress
 
     def update(simulation: Recorded) -> None:
-        last = simulation.history[-1]
-        text = f"loss {last.loss.mean:.4g}"
-        if last.accuracy is not None:
-            text = f"accuracy {last.accuracy.mean:.2f} %"
-        bar.update(task, completed=simulation.t, metric=text)
+        bar.update(task, completed=simulation.t, metric=simulation.history[-1].describe())
 
     columns = (
         progress.BarColumn(),

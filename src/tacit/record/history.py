@@ -52,6 +52,14 @@ class Record:
         """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
         return dict(_numbers("", self.as_dict()))
 
+    def describe(self) -> str:
+        """The most telling number in words: accuracy, deviation from the optimum, or loss."""
+        if self.accuracy is not None:
+            return f"accuracy {self.accuracy.mean:.2f} %"
+        if self.msd is not None:
+            return f"MSD {decibels(self.msd):.1f} dB"
+        return f"loss {self.loss.mean:.4f}"
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
         spreads = {key: _spread(values[key]) for key in ("accuracy", "loss")}

@@ -244,7 +244,7 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
             return (features,), known.classes
         return known.shape, known.classes
     check_names("data", options, list(AGREED_OPTIONS), "own data")
-    for key in ("limit_train", "limit_test"):
+    for key in ("limit_train", "limit_test", "validation"):
         if getattr(section, key) is not None:
             problem = f"[data]: {key} is set for own data."
             raise Misuse(problem, "Remove it: each node limits its own data.")
