@@ -30,6 +30,7 @@ from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
+from tacit.engines.state_checks import require_rows
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
 from tacit.privacy.guarantee import Budget, Privacy
@@ -262,6 +263,11 @@ class Simulation(Execution):
         """Compute the state before the first iteration."""
         super().start()
         self.check()
+
+    def check_rows(self, method: str, state: Any) -> None:
+        """Raise Misuse if the state that `start` or `step` returned does not fit the task."""
+        sizes = (len(self.hosted.ids), self.task.parameters, self.task.dtype)
+        require_rows(type(self.algorithm).__name__, method, state, *sizes)
 
     def restore(
         self,

@@ -160,6 +160,15 @@ class Audit:
         return "\n".join(lines)
 
     @property
+    def cut_short(self) -> int:
+        """The number of attacks that the time budget stopped: more time may find more."""
+        return sum(
+            sum(found.cut_short for found in result.reconstructions)
+            + sum(found.cut_short for found in result.memberships)
+            for result in self.results
+        )
+
+    @property
     def summary(self) -> str:
         """The worst that was found, in one sentence for readers who do not want the details."""
         return f"{_plain_summary(self)} {gain_summary(self.gains)}".rstrip()

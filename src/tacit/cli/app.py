@@ -17,6 +17,7 @@ from tacit.cli.arguments import AllowCode, Json, Overrides, print_note
 from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
+from tacit.core.storage import require_writable
 
 
 def demo(
@@ -163,6 +164,8 @@ def audit(
     else:
         folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
         victims = [_client_number(one) for one in victim or ["0"]]
+    # Before the attacks, which take minutes.
+    require_writable(folder)
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
@@ -224,7 +227,8 @@ def _client_number(text: str) -> int:
 
 def algorithms(
     parameters: Annotated[
-        int, typer.Option("-p", "--parameters", min=1, help="Model size for the bytes.")
+        int,
+        typer.Option("-p", "--parameters", min=1, max=10**12, help="Model size for the bytes."),
     ] = 100_000,
     as_json: Json = False,
 ) -> None:
@@ -246,7 +250,7 @@ def _unused_folder(folder: Path) -> Path:
     return next(path for path in chain([folder], others) if not path.exists())
 
 
-# In the order of `tacit --help`; other packages can add commands.
+# In the order of `tacit --help` and of the README; other packages can add commands.
 COMMANDS: Commands = Registry(
     "tacit.commands",
     "command",
@@ -259,18 +263,19 @@ COMMANDS: Commands = Registry(
         "privacy": "tacit.cli.privacy:privacy",
         "report": "tacit.cli.runs:report",
         "algorithms": algorithms,
-        "bench": "tacit.cli.bench:bench",
-        "node": "tacit.cli.node:node",
-        "relay": "tacit.cli.relay:relay",
         "data": "tacit.cli.data:app",
         "federation": "tacit.cli.federation_changes:app",
         "member": "tacit.cli.member:app",
+        "node": "tacit.cli.node:node",
+        "relay": "tacit.cli.relay:relay",
+        "bench": "tacit.cli.bench:bench",
     },
 )
 
 app = typer.Typer(
     cls=lazy_group(COMMANDS),
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
 )

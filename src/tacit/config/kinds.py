@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from tacit.core.errors import Misuse
 
@@ -20,25 +19,22 @@ SELECTORS = {
 }
 
 
-def options_of_kind(section: str, kind: str) -> set[str]:
-    """The options of a kind; none of one that is not known, which is an error elsewhere."""
+def options_of_kind(section: str, kind: str) -> set[str] | None:
+    """The options of a kind; None of one that is not known, which is an error elsewhere."""
     try:
         return set(_OPTIONS[section](kind))
     except (Misuse, KeyError, ValueError, TypeError):
-        return set()
+        return None
 
 
-def options_of_member(selector: str, name: str) -> set[str]:
-    """The fields of a member of an option family, such as a law of noise."""
+def options_of_member(selector: str, name: str) -> set[str] | None:
+    """The fields of a member of an option family, such as a law of noise; None if unknown."""
     from tacit.config.options import OPTION_FAMILIES, SCHEDULES
 
-    families = [SCHEDULES, *OPTION_FAMILIES.values()]
-    return {
-        field.name
-        for family in families
-        if family.selector == selector and name in family.members
-        for field in dataclasses.fields(family.members[name])
-    }
+    for family in (SCHEDULES, *OPTION_FAMILIES.values()):
+        if family.selector == selector and name in family.members:
+            return {field.name for field in dataclasses.fields(family.members[name])}
+    return None
 
 
 def _graph(kind: str) -> list[str]:
@@ -60,8 +56,10 @@ def _model(name: str) -> list[str]:
     from tacit.config.options import import_object
     from tacit.models.registry import MODELS
 
-    own: Any = import_object(name, "model.name") if ":" in name else MODELS.find(name)
-    return list(inspect.signature(own).parameters)
+    if ":" in name:
+        return list(inspect.signature(import_object(name, "model.name")).parameters)
+    # The first two are the shape of the data and the number of classes.
+    return list(inspect.signature(MODELS.find(name)).parameters)[2:]
 
 
 def _algorithm(name: str) -> list[str]:

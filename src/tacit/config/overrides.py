@@ -94,4 +94,4 @@ def _dropped(path: list[str], old: str, new: str, table: Values) -> list[str]:
         had, has = options_of_member(path[-1], old), options_of_member(path[-1], new)
     else:
         return []
-    return [key for key in table if key in had - has]
+    return [] if had is None or has is None else [key for key in table if key in had - has]

@@ -136,6 +136,9 @@ def _without_tensors(hint: Any) -> Any:
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """Make a model for inputs of this shape; what its constructor draws depends on the seed."""
+    for key in ("shape", "classes") if ":" not in section.name else ():
+        if key in section.options:
+            raise Misuse(f"{key} is set.", "Remove it: the data determine it.")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_key(seed, "model") >> 1)
         if ":" not in section.name:

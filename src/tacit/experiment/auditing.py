@@ -21,7 +21,7 @@ from tacit.config.loading import load_config, no_note
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit.core.storage import write_json, write_text
+from tacit.core.storage import require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
@@ -173,7 +173,7 @@ def audit(
             f"Audit at most {steps}, or run longer.",
         )
     options = AuditOptions(
-        victims=victim if isinstance(victim, Sequence) else [victim],
+        victims=list(dict.fromkeys(victim if isinstance(victim, Sequence) else [victim])),
         iterations=iterations,
         steps=steps,
         delta=promised_delta(setting.algorithm) if delta is None else delta,
@@ -198,6 +198,7 @@ def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, P
     from tacit.report.audit_sections import audit_page, audit_sections
     from tacit.report.report import write_report
 
+    require_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     numbers, page = out / "audit.json", out / "report.html"
     write_json(numbers, audit.as_dict())
