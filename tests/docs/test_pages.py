@@ -11,6 +11,7 @@ from code_blocks import ROOT, pages
 
 import tacit
 from tacit.algorithms import ALGORITHMS
+from tacit.cli.app import COMMANDS
 from tacit.config.sections import Config, descriptions
 
 pytestmark = pytest.mark.quick
@@ -92,6 +93,13 @@ def test_every_command_and_option_is_on_the_page():
         assert f" tacit {command}\n" in text
     for option in ("--set", "--adversary", "`-n`, `--iterations`", "--metrics-port"):
         assert option in text
+
+
+def test_help_has_the_commands_in_the_order_of_the_readme():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `tacit ")]
+    named = [word for cell in cells for word in re.findall(r"`(?:tacit )?([\w-]+)`", cell)]
+    assert named == [name for name in COMMANDS if COMMANDS.package(name) is None]
 
 
 def test_every_configuration_key_is_on_the_page():
