@@ -1,6 +1,7 @@
 """An audit from end to end, on tasks that are small enough for quick attacks."""
 
 import doctest
+import io
 import json
 import math
 from dataclasses import replace
@@ -376,9 +377,9 @@ def test_an_attack_that_was_cut_short_says_so():
     assert "stopped by the time budget after 1 of 3" in words
     stopped = sum(one.cut_short for one in (*result.memberships, *result.reconstructions))
     assert found.cut_short == stopped >= 3
-    console = Console(width=200, record=True, quiet=True)
+    console = Console(width=200, file=io.StringIO())
     print_audit(found, console)
-    assert f"{stopped} attacks were stopped by the time budget" in console.export_text()
+    assert f"{stopped} attacks were stopped by the time budget" in console.file.getvalue()
 
 
 def test_notes_give_the_reason_if_nothing_is_measured():
