@@ -261,6 +261,47 @@ def tolerances() -> str:
     return _table(("algorithm", "graph changes", "absent clients", "late messages", "why"), rows)
 
 
+# Options of which the table of leaks has rows of their own.
+LEAK_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("dp-dsgt", {"inject": "every"}),
+    ("lppa", {"fresh": True}),
+    ("defl-vp", {"private_variates": True}),
+    ("defl-vp", {"variance_reduction": False}),
+)
+
+
+def leaks() -> str:
+    """The most that adversaries compute about gradients, for every built-in algorithm."""
+    import tacit
+    from tacit.algorithms.private_algorithm import PrivateAlgorithm
+    from tacit.auditing.adversary import Adversary
+    from tacit.auditing.result import strongest_leak
+    from tacit.auditing.symbolic.knowledge import Knowledge
+    from tacit.auditing.symbolic.leakage import Leakage
+    from tacit.auditing.symbolic.symbols import run_on_symbols
+    from tacit.privacy.population import Population
+
+    graph = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
+    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+    shipped = [name for name in tacit.ALGORITHMS if tacit.ALGORITHMS.package(name) is None]
+    rows = []
+    for name, options in (*((name, {}) for name in shipped), *LEAK_OPTIONS):
+        kind = tacit.ALGORITHMS[name]
+        needed = {key: given[key] for key in kind.__dataclass_fields__ if key in given}
+        algorithm: Any = kind(**needed | options)
+        if isinstance(algorithm, PrivateAlgorithm):
+            facts = Population(graph.clients, 20, 10, parameters=6, steps=20)
+            algorithm = algorithm.prepared(tacit.Privacy(epsilon=3.0), facts, graph)
+        run = run_on_symbols(algorithm, graph, 6, common_start=True)
+        cells = [
+            strongest_leak(Leakage(Knowledge(run, Adversary.parse(who)), 0))
+            for who in ("curious(1)", "curious(1,4)", "eavesdropper")
+        ]
+        words = [f"`{name}`", *(f"`{key} = {_toml(value)}`" for key, value in options.items())]
+        rows.append((" ".join(words), *cells))
+    return _table(("algorithm", "one neighbour", "both neighbours", "eavesdropper"), rows)
+
+
 def families() -> str:
     """The tables that choose one of a family: noise, codec, protection, solver, schedule."""
     from tacit.config.options import OPTION_FAMILIES, SCHEDULES
@@ -299,6 +340,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "datasets": datasets,
     "tasks": tasks,
     "algorithms": algorithms,
+    "leaks": leaks,
     "families": families,
     "tolerances": tolerances,
     "metrics": metrics,

@@ -1,7 +1,12 @@
 # The public names of Tacit: the only list of them. `__init__.py` reads it to import each name when
 # it is first used; type checkers and editors read it as any stub.
 
-from tacit import compression as compression, data as data, models as models
+from tacit import (
+    callbacks as callbacks,
+    compression as compression,
+    data as data,
+    models as models,
+)
 from tacit.algorithms import (
     ALGORITHMS as ALGORITHMS,
     Algorithm as Algorithm,

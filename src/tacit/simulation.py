@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tacit.core.checks import is_count
 from tacit.core.devices import Precision, check_device, check_precision, float32_products
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.notebooks import html_table
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import shared
 from tacit.core.workers import WorkerPool
@@ -33,12 +35,14 @@ from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
 from tacit.engines.stacked import StackedNetwork
+from tacit.engines.state_checks import require_rows
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, GraphSchedule, Moment, Participation, Topology, World
 from tacit.graph.schedule import as_schedule
 from tacit.models.parameters import select_model
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.record import run_files
+from tacit.record.callbacks import Callback, close, progress_bar, why_stop
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
@@ -272,9 +276,24 @@ class Run:
         )
         return path
 
+    def _repr_html_(self) -> str:
+        """What ran and the last records, for notebooks."""
+        setting = self.setting
+        facts = {
+            "algorithm": setting.algorithm.name,
+            "graph": setting.graph,
+            "clients": setting.graph.clients,
+            "parameters": f"{setting.task.parameters:,}",
+            "seed": setting.seed,
+        }
+        title = "Run" if self.diverged is None else f"Run, diverged: {self.diverged}"
+        return html_table(title, list(facts), [list(facts.values())], self.history._repr_html_())
+
 
 class Simulation(Execution):
     """A run in progress: `state` after `t` iterations, advanced by `step`.
+
+    `history` has the records so far.
 
     Args:
         setting: What determines the run.
@@ -373,6 +392,7 @@ class Simulation(Execution):
             1, task.steps_per_epoch // algorithm.gradients_per_step
         )
         self.diverged: str | None = None
+        self.history = History()
         # Reading from a GPU waits for all of its work, and asking other processes waits for them.
         self._check_every = 1 if group.ranks == 1 else 16
         if device.type == "cuda":
@@ -416,6 +436,11 @@ class Simulation(Execution):
         self._enter_iteration()
         super().start()
         self.check()
+
+    def check_rows(self, method: str, state: Any) -> None:
+        """Raise Misuse if the state that `start` or `step` returned does not fit the task."""
+        sizes = (len(self.hosted.ids), self.task.parameters, self.task.dtype)
+        require_rows(type(self.algorithm).__name__, method, state, *sizes)
 
     def restore(
         self,
@@ -519,6 +544,11 @@ class Simulation(Execution):
                 shared=theta,
             )
 
+    def record(self) -> Record:
+        """Evaluate the current models, and append the record to the history."""
+        self.history.records.append(self.observe())
+        return self.history.records[-1]
+
     def check(self) -> None:
         """Record where a state first was not finite; raise `Diverged` unless that is allowed."""
         if self.diverged is not None:
@@ -568,7 +598,8 @@ def simulate(
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
-    progress: Callable[[Simulation], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Callable[[Simulation], None] | bool | None = None,
 ) -> Run:
     """Run an algorithm with all clients in this process.
 
@@ -595,7 +626,11 @@ def simulate(
             There is always one at the start and one at the end.
         allow_divergence: Continue when a state is no longer finite.
         transcript: True records every message in `run.transcript`; a `tacit.Keep` some of them.
-        progress: Called with the simulation after every iteration.
+        callbacks: Called with each record and the simulation, such as
+            `tacit.callbacks.EarlyStopping()` or a function `(record, simulation)`. One that returns
+            True, or the reason as text, ends the run there.
+        progress: True shows a bar, in a terminal or a notebook; a function is called with the
+            simulation after every iteration.
 
     Returns:
         The models `run.theta` [N, P], the history, and the transcript if requested.
@@ -644,19 +679,24 @@ def simulate(
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
     simulation.start()
-    history = History([simulation.observe()])
     last = min(steps, simulation.allowed_steps)
     try:
-        while simulation.t < last:
-            simulation.step()
-            if simulation.t % every == 0 or simulation.t == last:
-                history.records.append(simulation.observe())
-            if progress is not None:
-                progress(simulation)
+        with progress_bar(last) if progress is True else nullcontext(progress or None) as report:
+            simulation.record()
+            reason = why_stop(callbacks, simulation)
+            while simulation.t < last and reason is None:
+                simulation.step()
+                if simulation.t % every == 0 or simulation.t == last:
+                    simulation.record()
+                    reason = why_stop(callbacks, simulation)
+                if report is not None:
+                    report(simulation)
     except Diverged as problem:
-        problem.history = history
+        problem.history = simulation.history
         raise
-    for alert in history[-1].alerts() if steps else ():
+    finally:
+        close(callbacks)
+    for alert in simulation.history[-1].alerts() if steps else ():
         warnings.warn(alert, Caution, stacklevel=2)
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
@@ -665,7 +705,7 @@ def simulate(
     return Run(
         state.theta,
         state,
-        history,
+        simulation.history,
         chosen,
         setting,
         recorded,

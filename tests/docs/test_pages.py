@@ -11,6 +11,7 @@ from code_blocks import ROOT, pages
 
 import tacit
 from tacit.algorithms import ALGORITHMS
+from tacit.cli.app import COMMANDS
 from tacit.config.sections import Config, descriptions, key_names
 
 pytestmark = pytest.mark.quick
@@ -72,6 +73,7 @@ def test_the_api_pages_have_every_public_name():
     documented = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
     modules = {"tacit": tacit, "tacit.compression": tacit.compression}
     modules |= {"tacit.data": tacit.data, "tacit.models": tacit.models}
+    modules |= {"tacit.callbacks": tacit.callbacks}
     for path, module in modules.items():
         for name in module.__all__:
             is_module = f"{path}.{name}" in modules
@@ -91,6 +93,13 @@ def test_every_command_and_option_is_on_the_page():
         assert f" tacit {command}\n" in text
     for option in ("--set", "--adversary", "`-n`, `--iterations`", "--metrics-port"):
         assert option in text
+
+
+def test_help_has_the_commands_in_the_order_of_the_readme():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `tacit ")]
+    named = [word for cell in cells for word in re.findall(r"`(?:tacit )?([\w-]+)`", cell)]
+    assert named == [name for name in COMMANDS if COMMANDS.package(name) is None]
 
 
 def test_every_configuration_key_is_on_the_page():

@@ -1,6 +1,7 @@
 """Mistakes give one message with key, value and remedy, exit code 2, and leave no files."""
 
 import gzip
+import json
 
 import pytest
 
@@ -15,6 +16,7 @@ class Narrow(nn.Linear):
 EDGES = ("graph.kind=edges", "graph.edges=[[0,1],[2,3]]", "graph.clients=4")
 CLASSES = ("partition.kind=classes", "partition.k=11")
 MATRIX = ("graph.mixing=matrix",)
+CNN = ("model.name=cnn2", "model.hidden=")
 
 MISTAKES = {
     "unknown key": (["run.round=3"], ["base.toml", "'run.round'", "Did you mean 'rounds'?"]),
@@ -62,6 +64,11 @@ MISTAKES = {
     "algorithm not found": (["algorithm.name=nopkg:A"],
         ["algorithm.name = 'nopkg:A'", "No module"]),
     "not an algorithm": (["algorithm.name=json:loads"], ["'json:loads'", "not a dataclass"]),
+    "no filters": ([*CNN, "model.filters=[0,0]"], ["[model]", "filters is 0"]),
+    "one filter": ([*CNN, "model.filters=[4]"], ["filters is [4]", "two numbers"]),
+    "negative padding": ([*CNN, "model.padding=-3"], ["padding is -3", "at least 0"]),
+    "the data's shape": (["model.shape=[3]"], ["[model]", "shape is set", "Remove it"]),
+    "removes nothing": (["graph.degree="], ["'graph.degree='", "not set"]),
     "negative seed": (["run.seed=-1"], ["run.seed = -1", "greater than or equal to 0"]),
 }  # fmt: skip
 
@@ -285,3 +292,34 @@ def test_errors_of_a_process_and_a_failed_download(tacit, config, tmp_path, cont
     assert "Traceback" not in answer.err
     assert contents() == before
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("out", ["base.toml", "base.toml/below", "x" * 300])
+def test_an_audit_finds_a_folder_that_cannot_be_written_before_it_attacks(refused, config, out):
+    message = refused("audit", config, "--out", out, "--no-attacks")
+    assert_mentions(message, "--out" if len(out) < 300 else "too long")
+
+
+@pytest.mark.parametrize("command", [["run"], ["compare", "--algorithms", "dsgt"]])
+def test_names_that_are_too_long(refused, config, command):
+    name, *rest = command
+    assert_mentions(refused(name, config, *rest, "--out", "x" * 300), "File name too long")
+    assert_mentions(refused(name, "y" * 300, *rest), "File name too long")
+
+
+def test_an_absurd_model_size(refused):
+    assert_mentions(refused("algorithms", "-p", "9" * 24), "--parameters", "1000000000000")
+
+
+def test_a_victim_that_is_named_twice_is_audited_once(tacit_here, config):
+    words = ("audit", config, "--no-attacks", "-n", "2", "--victim", "1", "--json")
+    found = tacit_here(*words, "--victim", "1")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["victims"] == [1]
+
+
+def test_short_help(tacit_here):
+    for words in (["-h"], ["run", "-h"], ["data", "-h"], ["federation", "create", "-h"]):
+        answer = tacit_here(*words)
+        assert answer.code == 0
+        assert "Usage: tacit" in answer.out

@@ -11,7 +11,8 @@ SOURCE = Path(tacit.__file__).parent
 # docs/explanation/architecture.md says what each of them is for, and why they are in this order.
 PACKAGES = [
     "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
-    "engines", "simulation", "auditing", "config", "report", "experiment", "peer", "bench", "cli",
+    "engines", "simulation", "callbacks", "auditing", "config", "report", "experiment", "peer",
+    "bench", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 
@@ -48,8 +49,9 @@ def test_packages_import_only_from_packages_before_them(path):
     assert violations(path.read_text("utf-8"), path.relative_to(SOURCE).parts[0]) == []
 
 
-def test_simulation_is_a_package_of_one_file():
-    assert violations((SOURCE / "simulation.py").read_text("utf-8"), "simulation") == []
+@pytest.mark.parametrize("package", ["simulation", "callbacks"])
+def test_packages_of_one_file(package):
+    assert violations((SOURCE / f"{package}.py").read_text("utf-8"), package) == []
 
 
 @pytest.mark.parametrize(

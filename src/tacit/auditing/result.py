@@ -22,6 +22,7 @@ from tacit.auditing.canaries.trials import TrialsResult
 from tacit.auditing.sum_verdicts import sum_headline, sum_summary
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
+from tacit.core.notebooks import html_table
 from tacit.core.version import __version__
 from tacit.simulation import Setting
 
@@ -137,12 +138,35 @@ class Audit:
     coalitions: list[CoalitionBound] = field(default_factory=list)  # if all learn is noisy sums
 
     def __repr__(self) -> str:
+        found = [verdict.headline for result in self.results for verdict in result.verdicts]
+        counts = ", ".join(f"{found.count(one)} {one}" for one in dict.fromkeys(found))
+        return f"Audit({self.setting.algorithm.name}, {self.iterations} iterations: {counts})"
+
+    def _repr_html_(self) -> str:
+        """The verdicts as a table, for notebooks."""
+        rows = [
+            [result.adversary, verdict.headline, verdict.summary]
+            for result in self.results
+            for verdict in result.verdicts
+        ]
+        return html_table(self.summary, ["adversary", "verdict", "what it learns"], rows)
+
+    def __str__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
         for result in self.results:
             for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
                 bound = ledger.upper if ledger.whole_run is None else ledger.whole_run
                 lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
+
+    @property
+    def cut_short(self) -> int:
+        """The number of attacks that the time budget stopped: more time may find more."""
+        return sum(
+            sum(found.cut_short for found in result.reconstructions)
+            + sum(found.cut_short for found in result.memberships)
+            for result in self.results
+        )
 
     @property
     def summary(self) -> str:

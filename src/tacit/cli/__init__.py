@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 failure, 2 misuse, 75 not ready (try again later), 130 
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -39,6 +40,15 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has closed it
         sys.stderr.close()
         sys.exit(1)
+    except OSError as problem:
+        # A name that is too long, a full disk, a missing permission: nothing that a traceback
+        # explains. Other errors have no file.
+        if problem.filename is None:
+            raise
+        name = str(problem.filename)
+        name = name if len(name) <= 200 else f"{name[:200]}…"
+        _fail(f"Error: {problem.strerror}: {name}. Choose another place, or make this one usable.")
+        sys.exit(2 if problem.errno == errno.ENAMETOOLONG else 1)
 
 
 def _fail(message: str) -> None:

@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import AllowCode, Json, Overrides
+from tacit.cli.arguments import AllowCode, Json, Overrides, print_note
 from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
+from tacit.core.storage import require_writable
 
 
 def demo(
@@ -156,16 +157,20 @@ def audit(
         adversary = named or federation.adversaries(victims[0])
         subjects = {"": federation.subject(allow_code or ())}
     elif algorithms is None:
-        subjects = {"": auditing.load_subject(source, overrides or [], data)}
+        subjects = {"": auditing.load_subject(source, overrides or [], data, note=print_note)}
     else:
         labels = [part.strip() for part in split_outside_brackets(algorithms, ",")]
-        subjects = auditing.load_variants(source, list(filter(None, labels)), overrides or [], data)
+        subjects = auditing.load_variants(
+            source, list(filter(None, labels)), overrides or [], data, print_note
+        )
     if federation is not None:
         folder = out or source / "audit"
     else:
         folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
         names = next(iter(subjects.values())).experiment.task.names
         victims = [_client_number(one, names) for one in victim or ["0"]]
+    # Before the attacks, which take minutes.
+    require_writable(folder)
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
@@ -231,7 +236,8 @@ def _client_number(text: str, names: tuple[str, ...]) -> int:
 
 def algorithms(
     parameters: Annotated[
-        int, typer.Option("-p", "--parameters", min=1, help="Model size for the bytes.")
+        int,
+        typer.Option("-p", "--parameters", min=1, max=10**12, help="Model size for the bytes."),
     ] = 100_000,
     as_json: Json = False,
 ) -> None:
@@ -253,7 +259,7 @@ def _unused_folder(folder: Path) -> Path:
     return next(path for path in chain([folder], others) if not path.exists())
 
 
-# In the order of `tacit --help`; other packages can add commands.
+# In the order of `tacit --help` and of the README; other packages can add commands.
 COMMANDS: Commands = Registry(
     "tacit.commands",
     "command",
@@ -261,23 +267,25 @@ COMMANDS: Commands = Registry(
         "demo": demo,
         "run": "tacit.cli.runs:run",
         "compare": "tacit.cli.runs:compare",
+        "sweep": "tacit.cli.sweep:sweep",
         "audit": audit,
         "privacy": "tacit.cli.privacy:privacy",
         "report": "tacit.cli.runs:report",
         "export": "tacit.cli.export:export",
         "algorithms": algorithms,
-        "bench": "tacit.cli.bench:bench",
-        "node": "tacit.cli.node:node",
-        "relay": "tacit.cli.relay:relay",
         "data": "tacit.cli.data:app",
         "federation": "tacit.cli.federation_changes:app",
         "member": "tacit.cli.member:app",
+        "node": "tacit.cli.node:node",
+        "relay": "tacit.cli.relay:relay",
+        "bench": "tacit.cli.bench:bench",
     },
 )
 
 app = typer.Typer(
     cls=lazy_group(COMMANDS),
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
 )

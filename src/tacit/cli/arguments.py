@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,16 @@ Data = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
+    typer.Option(
+        "--set",
+        help="Override a key, e.g. --set algorithm.lr=0.05; KEY= removes it (repeatable).",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
+Jobs = Annotated[
+    int,
+    typer.Option(min=1, help="Runs at the same time, each in a process with its share of threads."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 AllowCode = Annotated[
     list[str] | None,
@@ -39,3 +47,8 @@ TranscriptSize = Annotated[
         "messages, up to this size, e.g. 2GB.",
     ),
 ]
+
+
+def print_note(text: str) -> None:
+    """Print what a command decides without being asked, on the error stream."""
+    print(f"Note: {text}", file=sys.stderr)

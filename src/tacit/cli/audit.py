@@ -43,6 +43,7 @@ def print_audit(audit: Audit, console: Console) -> None:
         console.print(f"\nNote: {remark}.", highlight=False, markup=False)
     for note in audit.notes:
         console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
+    print_cut_short([audit], console)
     console.print(
         "\nA failed attack proves nothing; assumptions are in audit.json and in the report.",
         highlight=False,
@@ -69,10 +70,22 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
     for label, audit in audits.items():
         for remark in (*audit.remarks, *(f"not measured: {note}" for note in audit.notes)):
             console.print(f"{label}: {remark}.", highlight=False, markup=False)
+    print_cut_short(list(audits.values()), console)
     console.print(
         "A failed attack proves nothing; assumptions are in each audit.json and report.",
         highlight=False,
     )
+
+
+def print_cut_short(audits: list[Audit], console: Console) -> None:
+    """Say how many attacks the time limit stopped."""
+    if count := sum(audit.cut_short for audit in audits):
+        some = "One attack was" if count == 1 else f"{count} attacks were"
+        console.print(
+            f"\n{some} stopped by the time budget and may find more with more: --seconds.",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def print_gains(audits: dict[str, Audit], console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import progress
 from rich.console import Console
@@ -47,8 +47,7 @@ class ProgressBars(progress.Progress):
 
     def listener_for(self, label: str, seed: int) -> ProgressListener:
         """Add a bar, and return the listener that moves it."""
-        from tacit.experiment.run import ProgressListener
-        from tacit.record.history import decibels
+        from tacit.experiment.run import ProgressListener, start_report, step_report
 
         name = f"{label} (seed {seed})"
         if self._runs > 1:
@@ -56,50 +55,37 @@ class ProgressBars(progress.Progress):
         task = self.add_task(name, total=None, round=0, rounds="?", metric="loading", start=False)
         last_line = time.monotonic()
 
-        def on_start(experiment: Experiment, simulation: Simulation) -> None:
+        def on_report(report: dict[str, Any]) -> None:
+            self._print_once(*report["lines"])
+            if "steps" not in report:
+                self.update(task, completed=report["t"], round=report["round"])
+                if "text" in report:
+                    self.update(task, metric=report["text"])
+                return
             self.start_task(task)
-            rounds, t = experiment.config.run.rounds, simulation.t
-            self.update(task, total=experiment.steps, completed=t, rounds=rounds, metric="")
-            # What changes is among the remarks.
-            fixed = experiment.schedule is None
-            lines = [experiment.graph.describe()] if fixed else []
-            if (dataset := experiment.dataset) is not None and dataset.clients:
-                lines += [one for one in (dataset.note, dataset.disclosure) if one]
-            if simulation.hosted.group.ranks > 1:
-                lines.append(simulation.hosted.partition.describe())
-            lines.append(
-                f"gradients {simulation.gradients.strategy} ({simulation.gradients.reason})"
-            )
-            cautions = (f"Caution: {caution}" for caution in simulation.cautions)
-            self._print_once(*lines, *simulation.remarks, *cautions)
+            rounds, t = report["rounds"], report["t"]
+            self.update(task, total=report["steps"], completed=t, rounds=rounds, metric="")
             if not self.console.is_terminal:
-                length = _counted(experiment.round_length, "iteration")
+                length = _counted(report["round_length"], "iteration")
                 self._print(f"{name}: {_counted(rounds, 'round')} of {length}")
             if t:
                 self._print(f"{name}: resumed after iteration {t}")
 
+        def on_start(experiment: Experiment, simulation: Simulation) -> None:
+            on_report(start_report(experiment, simulation))
+
         def on_step(simulation: Simulation) -> None:
-            number = simulation.t // simulation.round_length
-            self.update(task, completed=simulation.t, round=number)
-            # Some remarks appear after the first iterations.
-            self._print_once(*simulation.remarks)
+            on_report(step_report(simulation))
 
         def on_record(record: Record) -> None:
             nonlocal last_line
-            text = f"loss {record.loss.mean:.4f}"
-            if record.msd is not None:
-                text = f"MSD {decibels(record.msd):.1f} dB"
-            if record.accuracy is not None:
-                text = f"accuracy {record.accuracy.mean:.2f} %"
-            if record.baseline is not None:
-                text += f" (majority {record.baseline:.2f} %)"
-            self.update(task, metric=text)
+            self.update(task, metric=record.describe())
             due = time.monotonic() - last_line > SECONDS_BETWEEN_LINES
             if due and not self.console.is_terminal:
                 last_line = time.monotonic()
-                self._print(f"{name}: round {record.round}, {text}")
+                self._print(f"{name}: round {record.round}, {record.describe()}")
 
-        return ProgressListener(on_start, on_step, on_record)
+        return ProgressListener(on_start, on_step, on_record, on_report)
 
 
 class ProgressBar(progress.Progress):

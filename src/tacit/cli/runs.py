@@ -12,7 +12,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import AllowCode, ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.arguments import (
+    AllowCode,
+    ConfigFile,
+    Data,
+    Jobs,
+    Json,
+    Out,
+    Overrides,
+    Resume,
+    print_note,
+)
 from tacit.cli.metric_tables import (
     format_pair,
     further_metrics,
@@ -49,7 +59,7 @@ def run(
     from tacit.record.history import decibels
     from tacit.report.report import write_report
 
-    experiment = load_config(config, overrides or [])
+    experiment = load_config(config, overrides or [], print_note)
     with join_process_group(experiment.run.device) as group:
         if group.rank != 0:
             run_config(experiment, out, data_folder=data, resume=resume, group=group)
@@ -74,6 +84,8 @@ def run(
         print(f"privacy: {sentence}")
     if "diverged" in summary:
         print(f"diverged: {summary['diverged']}")
+    if "stopped" in summary:
+        print(f"stopped early, after round {summary['rounds']}: {summary['stopped']}")
     print_alerts(summary)
     print(f"Report: {report}")
 
@@ -100,6 +112,7 @@ def compare(
         str | None,
         typer.Option(help="Metric of the differences, e.g. auc or own_test.f1; default: accuracy."),
     ] = None,
+    jobs: Jobs = 1,
     out: Out = Path("runs/compare"),
     data: Data = None,
     overrides: Overrides = None,
@@ -111,7 +124,7 @@ def compare(
     from tacit.experiment import compare as comparing
     from tacit.report.report import write_report
 
-    experiment = load_config(config, overrides or [])
+    experiment = load_config(config, overrides or [], print_note)
     names = comparing.split_outside_brackets(algorithms, ",")
     variants = [name.strip() for name in names if name.strip()]
     with ProgressBars(Console(stderr=True), runs=len(variants) * seeds) as bars:
@@ -122,6 +135,7 @@ def compare(
             out,
             data_folder=data,
             metric=metric,
+            jobs=jobs,
             resume=resume,
             listener_for=bars.listener_for,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from tacit.config.overrides import Note, apply_overrides
 from tacit.config.sections import (
     DATA_FILE_KEYS,
     DATA_SECTIONS,
@@ -20,8 +20,15 @@ from tacit.config.sections import (
 from tacit.core.errors import Misuse, unknown_name
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
+def no_note(text: str) -> None:
+    """Ignore a note."""
+
+
+def load_config(path: Path, overrides: Sequence[str] = (), note: Note = no_note) -> Config:
+    """Read a TOML file and apply overrides such as "algorithm.lr=0.05".
+
+    `note` is told of options that an override of a kind drops.
+    """
     try:
         # Some editors put a byte-order mark in front.
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -36,15 +43,18 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except tomllib.TOMLDecodeError as problem:
         raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
     origin = f"{path} with --set" if overrides else str(path)
-    return make_config(_resolve_files(values, path.parent), overrides, origin)
+    return make_config(_resolve_files(values, path.parent), overrides, origin, note)
 
 
 def make_config(
-    values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "The configuration"
+    values: dict[str, Any],
+    overrides: Sequence[str] = (),
+    origin: str = "The configuration",
+    note: Note = no_note,
 ) -> Config:
     """Check plain values and make a configuration from them; errors start with `origin`."""
-    for override in overrides:
-        values = _resolve_files(_apply_override(values, override), Path())
+    if overrides:
+        values = _resolve_files(apply_overrides(values, overrides, note), Path())
     try:
         config = Config.model_validate(values)
     except ValidationError as problem:
@@ -64,41 +74,6 @@ def with_keys(config: Config, section: str, **values: Any) -> Config:
     plain = config.as_dict()
     plain[section] = plain.get(section, {}) | values
     return make_config(plain)
-
-
-def parse_override(text: str) -> tuple[list[str], Any]:
-    """Split "section.key=value" into path and value; a value that is not TOML is a string."""
-    key, equals, value = text.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
-        raise Misuse(
-            f"{text!r} is not of the form key=value.",
-            "E.g. run.seed=3 or algorithm.noise.scale=0.5.",
-        )
-    try:
-        return path, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return path, value.strip()
-
-
-def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
-    path, value = parse_override(override)
-    if len(path) < 2:
-        raise Misuse(
-            f"The override {override!r} names no section.",
-            "Write section.key=value, e.g. run.seed=3.",
-        )
-
-    table = values = deepcopy(values)
-    for key in path[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise Misuse(
-                f"The override {override!r} sets a key of something that is no table.",
-                "Check its path.",
-            )
-    table[path[-1]] = value
-    return values
 
 
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:

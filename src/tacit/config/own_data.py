@@ -79,7 +79,7 @@ def check_own_keys(section: DataSection) -> None:
     if len(given) > 1:
         problem = f"[data] sets {' and '.join(given)}."
         raise Misuse(problem, "Set one of them: own data come from one place.")
-    for key in ("limit_train", "limit_test"):
+    for key in ("limit_train", "limit_test", "validation"):
         if getattr(section, key) is not None:
             problem = f"[data]: {key} is set for own data."
             raise Misuse(problem, "Remove it: limit the files instead.")

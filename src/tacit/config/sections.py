@@ -89,6 +89,8 @@ class DataSection(OpenSection):
     """Number of training samples to keep, drawn at random; default: all."""
     limit_test: PositiveInt | None = None
     """Number of test samples to keep, drawn at random; default: all."""
+    validation: float | None = None
+    """Share of the training samples that models are evaluated on instead of the test samples."""
     seed: NonNegativeInt = 0
     """Seed of everything that is drawn from the dataset's files; independent of `run.seed`."""
     augment: AugmentSection | None = None
@@ -280,10 +282,34 @@ class RunSection(Section):
     """Rounds between two checkpoints."""
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep; older ones are removed."""
+    keep_best: str | None = None
+    """Metric such as "accuracy.mean"; the best state by it is kept in the folder `best`."""
     allow_divergence: bool = False
     """Continue when a state becomes NaN or infinite, and report it in the summary."""
     clip: ClipSection | None = None
     """Clipping of the gradients; default: none."""
+
+
+class StopSection(Section):
+    """When to end a run early; without this section it runs to its end. Nodes ignore it."""
+
+    metric: str = "loss.mean"
+    """Column of the history; less is better for losses and distances, more for others."""
+    patience: PositiveInt = 5
+    """Number of records without a better one after which the run ends."""
+    min_change: float = 0.0
+    """What counts as better: by more than this."""
+
+
+class LogSection(Section):
+    """Other tools that get every record of the history. Nodes ignore it."""
+
+    tensorboard: bool = False
+    """Write events for TensorBoard into the folder `tensorboard` of the run."""
+    mlflow: str | None = None
+    """Experiment of MLflow to log to, at $MLFLOW_TRACKING_URI."""
+    wandb: str | None = None
+    """Project of Weights & Biases; $WANDB_MODE says how, by default "offline"."""
 
 
 class Config(Section):
@@ -301,6 +327,8 @@ class Config(Section):
     robust: RobustSection | None = None
     transcript: TranscriptSection | None = None
     federation: FederationSection | None = None
+    stop: StopSection | None = None
+    log: LogSection | None = None
 
     @property
     def shares_metrics(self) -> bool:

@@ -101,7 +101,7 @@ def load_data(section: DataSection, folder: Path | None, clients: Any = None) ->
     # A plugin's options may have names of keys for own data.
     declared = {key: getattr(section, key) for key in options if key in DataSection.model_fields}
     with prefix_errors("[data]"):
-        return data.load(
+        dataset = data.load(
             section.name,
             folder,
             seed=section.seed,
@@ -110,6 +110,9 @@ def load_data(section: DataSection, folder: Path | None, clients: Any = None) ->
             **{key: value for key, value in declared.items() if value is not None},
             **section.options,
         )
+        if section.validation is None:
+            return dataset
+        return dataset.with_validation(section.validation, section.seed)
 
 
 def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Partition:
@@ -178,6 +181,9 @@ def _without_tensors(hint: Any) -> Any:
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """Make a model for inputs of this shape; what its constructor draws depends on the seed."""
+    for key in ("shape", "classes") if ":" not in section.name else ():
+        if key in section.options:
+            raise Misuse(f"{key} is set.", "Remove it: the data determine it.")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_key(seed, "model") >> 1)
         if ":" not in section.name:

@@ -129,9 +129,10 @@ class HostedClients(Here):
     def batch(self, local: int) -> int:
         """The number of the batch on which gradient `local` of this step is computed."""
         if not 0 <= local < self.gradients_per_step:
-            raise ValueError(
-                f"gradient {local} of {self.gradients_per_step} in a step: "
-                "declare gradients_per_step"
+            count = self.gradients_per_step
+            raise Misuse(
+                f"Gradient {local} of an iteration is computed, but the algorithm has {count}.",
+                f"Number them from 0, and declare gradients_per_step = {max(count, local + 1)}.",
             )
         first = 0 if self.tick == 0 else 1 + (self.tick - 1) * self.gradients_per_step
         return first + local

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,29 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def require_writable(folder: Path) -> None:
+    """Raise Misuse if files cannot be written into a folder, which need not exist yet.
+
+    It tries, and leaves nothing behind.
+    """
+    made: list[Path] = []
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f"{secrets.token_hex(4)}.part"
+        probe.touch()
+        probe.unlink()
+    except OSError as problem:
+        raise Misuse(
+            f"Cannot write into the folder {folder}: {problem.strerror}.",
+            "Choose another with --out.",
+        ) from None
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
+from tacit.core.notebooks import html_table
+from tacit.core.randomness import derive_key
 from tacit.data.formats.raw import RawDataset
 
 
@@ -38,6 +40,9 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"Split({len(self):,} samples of shape {tuple(self.x.shape[1:])})"
 
     def parts(self, indices: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
@@ -76,6 +81,43 @@ class Dataset:
     def client_tests(self) -> list[tuple[Tensor, Tensor]] | None:
         """Inputs and classes of each client, to test on; None if all have the same."""
         return None if self.test_owners is None else self.test.parts(self.test_owners)
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train):,} training and {len(self.test):,} test samples"
+        shape = tuple(self.train.x.shape[1:])
+        return f"Dataset({self.name}: {sizes} of shape {shape}, {self.classes} classes)"
+
+    def with_validation(self, share: float, seed: int = 0) -> Dataset:
+        """Evaluate on a random share of the training samples, and train on the others.
+
+        The test samples stay unseen: choose options so, then measure once without.
+        """
+        held = round(share * len(self.train)) if 0 < share < 1 else 0
+        if not 0 < held < len(self.train):
+            raise Misuse(
+                f"validation is {share:g} of {len(self.train):,} training samples.",
+                "Give a share between 0 and 1, such as 0.2.",
+            )
+        key = derive_key(seed, "validation") >> 1
+        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(key))
+        train, test = (
+            Split(self.train.x[own], self.train.y[own]) for own in (order[held:], order[:held])
+        )
+        note = f"evaluated on {held:,} validation samples, not on the test samples"
+        note = f"{self.note}; {note}" if self.note else note
+        return replace(self, train=train, test=test, note=note)
+
+    def _repr_html_(self) -> str:
+        """How many samples each class has, for notebooks."""
+        names = self.class_names or tuple(map(str, range(self.classes)))
+        rows = [
+            [name, f"{len(split):,}", *torch.bincount(split.y, minlength=self.classes).tolist()]
+            for name, split in (("training", self.train), ("test", self.test))
+        ]
+        # More columns are of no use to a reader.
+        shown = min(len(names), 20)
+        header = ["", "samples", *names[:shown]]
+        return html_table(repr(self), header, [row[: shown + 2] for row in rows])
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,11 @@ _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
 }
 
 
+def option_of(kind: str) -> str | None:
+    """The name of the only option of a kind of partition, if it has one."""
+    return _KINDS[kind][1]
+
+
 def partition(
     kind: str, labels: ArrayLike, clients: int, *, seed: int = 0, minimum: int = 1, **options: Any
 ) -> Partition:

@@ -14,6 +14,7 @@ from tacit.core.errors import Misuse, first_line
 from tacit.engines.capture.iteration import CapturedStep, copied_state
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
+from tacit.engines.state_checks import require_state
 from tacit.engines.watchdog import Watchdog
 
 # Iterations before one is captured: libraries choose and load their kernels then.
@@ -74,8 +75,14 @@ class Execution:
     def start(self) -> None:
         """Compute the state before the first iteration."""
         with reproducible(self.device), self.here.workspace.pool.exclusive():
-            self.state = evaluated_state(self.algorithm.start(self.here))
+            first = [self.algorithm.start(self.here)]
+            require_state(type(self.algorithm).__name__, "start", first[0])
+            self.state = evaluated_state(first.pop())
+            self.check_rows("start", self._state)
         self._watchdog.check(0, tensors_of(self._state))
+
+    def check_rows(self, method: str, state: Any) -> None:
+        """Raise Misuse if the state that `start` or `step` returned does not fit."""
 
     def step(self) -> None:
         """Compute one iteration."""
@@ -104,9 +111,12 @@ class Execution:
         with reproducible(self.device), self.here.workspace.pool.exclusive():
             # A list, because nothing may refer to the lazy state while it is evaluated.
             after = [self.algorithm.step(here.lazy_state(before), here)]
+            require_state(type(self.algorithm).__name__, "step", after[0])
             # From here on the tensors of the last state are overwritten, unless others hold them.
             self._state = before = None
             state = evaluated_state(after.pop())
+            if self.t == 0:
+                self.check_rows("step", state)
             self._watchdog.check(self.t + 1, tensors_of(state))
         self._state = state
         self._warm_up -= self._warm_up > 0

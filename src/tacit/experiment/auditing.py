@@ -18,10 +18,11 @@ from tacit.auditing.client_names import client_position, with_positions
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
-from tacit.config.loading import load_config
+from tacit.config.loading import load_config, no_note
+from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit.core.storage import write_json, write_text
+from tacit.core.storage import require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
@@ -45,13 +46,14 @@ def load_subject(
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
     dataset: Dataset | None = None,
+    note: Note = no_note,
 ) -> AuditSubject:
     """Load a configuration, its file, or a run folder; `dataset` saves loading the data again."""
     if isinstance(source, Config):
         return AuditSubject(build(source, data_folder, dataset))
     path = Path(source)
     if not path.is_dir():
-        return AuditSubject(build(load_config(path, overrides), data_folder, dataset))
+        return AuditSubject(build(load_config(path, overrides, note), data_folder, dataset))
     if overrides:
         command = shlex.join(["tacit", "audit", str(path / "config.toml")])
         raise Misuse(
@@ -80,6 +82,7 @@ def load_variants(
     variants: Sequence[str],
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
+    note: Note = no_note,
 ) -> dict[str, AuditSubject]:
     """A configuration with each of several algorithms, such as "lppa+fresh=true", by its label."""
     if source.is_dir():
@@ -89,7 +92,7 @@ def load_variants(
         )
     if not variants:
         raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
-    config = load_config(source, overrides)
+    config = load_config(source, overrides, note)
     subjects: dict[str, AuditSubject] = {}
     dataset: Dataset | None = None
     for label in dict.fromkeys(variants):
@@ -178,7 +181,7 @@ def audit(
             f"Audit at most {steps}, or run longer.",
         )
     options = AuditOptions(
-        victims=[_number(one) for one in victims],
+        victims=list(dict.fromkeys(_number(one) for one in victims)),
         iterations=iterations,
         steps=steps,
         delta=promised_delta(setting.algorithm) if delta is None else delta,
@@ -209,6 +212,7 @@ def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, P
     from tacit.report.audit_sections import audit_page, audit_sections
     from tacit.report.report import write_report
 
+    require_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     numbers, page = out / "audit.json", out / "report.html"
     write_json(numbers, audit.as_dict())

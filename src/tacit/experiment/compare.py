@@ -5,22 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from tacit.algorithms.algorithm import options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.config.build import build
-from tacit.config.loading import make_config, parse_override, with_keys
+from tacit.config.loading import make_config, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
+from tacit.config.overrides import REMOVED, parse_override
 from tacit.config.sections import Config
-from tacit.core.errors import Diverged, Interrupted, Misuse, unknown_name
-from tacit.core.storage import read_json, write_json
-from tacit.data import Dataset
-from tacit.experiment.folder import RunFolder
-from tacit.experiment.run import ProgressListener, run
+from tacit.core.errors import Misuse, unknown_name
+from tacit.core.storage import write_json
+from tacit.experiment.folder import RunFolder, folder_name
+from tacit.experiment.run_many import (
+    ListenerFor,
+    LoadedData,
+    PlannedRun,
+    named_failure,
+    no_listener,
+    run_many,
+)
 from tacit.record.history import decibels
 from tacit.tasks.metrics.metric import find_metrics
 
@@ -104,13 +110,15 @@ def compare(
     *,
     data_folder: Path | None = None,
     metric: str | None = None,
+    jobs: int = 1,
     resume: bool = False,
-    listener_for: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
+    listener_for: ListenerFor = no_listener,
 ) -> Comparison:
     """Run every variant with every seed, and write the table to compare.json.
 
     The promise of [privacy] is for the variants that can keep one; the others run without. All
-    variants are built before the first run, so that errors appear early.
+    variants are built before the first run, so that errors appear early. A run that fails later is
+    an error when all others have ended.
 
     Args:
         config: The experiment. Variants take over its algorithm options where they have them.
@@ -120,6 +128,7 @@ def compare(
         data_folder: Folder of the datasets.
         metric: What differences are of; one that run.metrics does not name is added to the runs.
             Default: the accuracy or, without one, the mean-square deviation.
+        jobs: How many runs at the same time, each in a process with its part of the threads.
         resume: Continue the comparison in `out`; finished runs are not repeated.
         listener_for: Makes the listener of a run from its label and seed.
     """
@@ -133,39 +142,32 @@ def compare(
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
     _check_promise(config, list(configs.values()))
-    dataset: Dataset | None = None
+    data = LoadedData(data_folder)
     for variant in configs.values():
-        dataset = build(variant, data_folder, dataset).dataset
+        data.check(variant)
     plan = [
-        (label, seed, with_keys(variant, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
+        PlannedRun(
+            label,
+            with_keys(variant, "run", seed=seed),
+            RunFolder(out / folder_name(label, f"-seed{seed}")),
+        )
         for label, variant in configs.items()
         for seed in numbers
     ]
-    for _, _, variant, folder in plan:
-        folder.require_same_run(
-            variant, "Choose another --out, or resume with the configuration of that comparison."
+    for one in plan:
+        one.folder.require_same_run(
+            one.config, "Choose another --out, or resume with the configuration of that comparison."
         )
+    outcomes = run_many(plan, data=data, jobs=jobs, resume=resume, listener_for=listener_for)
     summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in configs}
-    for label, seed, variant, folder in plan:
-        summary = read_json(folder.summary) if folder.summary.exists() else {}
-        # A run that diverged before its last round left a summary, too.
-        if summary.get("rounds") != variant.run.rounds:
-            name, listener = f"{label}, seed {seed}", listener_for(label, seed)
-            try:
-                summary = run(
-                    variant, folder.path, dataset=dataset, resume=resume, listener=listener
-                ).summary
-            except Diverged as problem:
-                raise Diverged(f"{name}: {problem}", problem.history) from None
-            except Interrupted:
-                raise Interrupted(
-                    f"Stopped in {name}. Continue with the same command and --resume."
-                ) from None
-        summaries[label].append(summary)
+    for outcome in outcomes:
+        if outcome.summary is None:
+            raise named_failure(outcome)
+        summaries[outcome.planned.label].append(outcome.summary)
     first = next(iter(summaries.values()))
     chosen = metric or _usual_metric(summaries.values())
     rows = [make_row(label, runs, first, chosen) for label, runs in summaries.items()]
-    comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers, chosen)
+    comparison = Comparison(rows, [one.folder.path for one in plan], numbers, chosen)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
 
@@ -209,7 +211,10 @@ def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
                     f"Set {option} in the configuration.",
                 )
             value = table | {rest[0]: value}
-        options[option] = value
+        if value is REMOVED:
+            options.pop(option, None)
+        else:
+            options[option] = value
     plain = config.as_dict() | {"algorithm": {"name": name, **options}}
     if not keeps_guarantees(name):
         plain.pop("privacy", None)
@@ -273,19 +278,19 @@ def make_row(
         raise unknown_name(f"--metric {metric}: the runs of {label} have none.", metric, known)
     difference = None
     if runs is not first and values and base:
-        difference = _mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
+        difference = mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
     baselines = [run["baseline"] for run in runs if run.get("baseline") is not None]
     return ComparisonRow(
         label,
-        _mean_and_deviation(accuracy) if accuracy else None,
+        mean_and_deviation(accuracy) if accuracy else None,
         difference,
-        _mean_and_deviation(_values(runs, "loss")),
+        mean_and_deviation(_values(runs, "loss")),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
-        _mean_and_deviation(msd) if msd else None,
+        mean_and_deviation(msd) if msd else None,
         _epsilon(runs),
         statistics.fmean(baselines) if baselines else None,
-        {name: _mean_and_deviation(_values(runs, name)) for name in _further(runs)},
+        {name: mean_and_deviation(_values(runs, name)) for name in _further(runs)},
         sum(bool(run.get("alerts")) for run in runs),
     )
 
@@ -335,7 +340,8 @@ def _plain_pair(pair: tuple[float, float] | None) -> dict[str, float | None] | N
     return {"mean": mean, "deviation": deviation}
 
 
-def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation; NaN for the deviation of one value."""
     # statistics.stdev fails on values that are not finite.
     defined = len(values) > 1 and all(map(math.isfinite, values))
     return statistics.fmean(values), statistics.stdev(values) if defined else math.nan

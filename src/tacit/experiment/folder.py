@@ -19,8 +19,14 @@ from tacit.report.finished_run import StoredModel
 # Keys of [run] that do not change the states, only where they are computed and what is kept.
 NEUTRAL_RUN_KEYS = (
     "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients",
-    "allow_divergence", "metrics",
+    "allow_divergence", "metrics", "keep_best",
 )  # fmt: skip
+
+# Bytes of a label in the name of a folder; file systems allow 255 in all.
+MAX_NAME = 120
+
+# Sections that do not change the states either.
+NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
 # Keys of [run] that were added later, and what runs did before.
 LATER_RUN_KEYS = {"prg": "philox", "precision": "float32"}
@@ -93,6 +99,20 @@ class RunFolder:
         write_text(self.path / name, json.dumps(content.model_dump()))
 
 
+def folder_name(label: str, suffix: str = "") -> str:
+    """A name for the folder of a labelled run: the label, shortened if file systems refuse it.
+
+    >>> folder_name("lppa+fresh=true", "-seed3")
+    'lppa+fresh=true-seed3'
+    """
+    name = label.replace("/", "_").replace("\0", "_")
+    if name != label or len(name.encode()) > MAX_NAME:
+        # Two labels that are shortened alike stay apart.
+        digest = hashlib.sha256(label.encode()).hexdigest()[:8]
+        name = f"{name.encode()[:MAX_NAME].decode(errors='ignore')}-{digest}"
+    return name + suffix
+
+
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
     plain = config.as_dict()
@@ -109,5 +129,6 @@ def fingerprint(config: Config) -> str:
         # Runs from before this key existed keep their fingerprint.
         if plain["run"][key] == default:
             del plain["run"][key]
-    plain.pop("transcript", None)
+    for section in NEUTRAL_SECTIONS:
+        plain.pop(section, None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

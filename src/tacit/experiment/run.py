@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.callbacks import BestCheckpoint, EarlyStopping
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
@@ -19,9 +20,11 @@ from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
+from tacit.experiment.callbacks import make_callbacks
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
+from tacit.record.callbacks import close, why_stop
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OPTIONAL, History, Record
 from tacit.record.model_files import ModelLayout
@@ -31,11 +34,42 @@ from tacit.simulation import Simulation
 
 @dataclass(frozen=True)
 class ProgressListener:
-    """Callbacks that follow a run; the command line draws its progress bars with them."""
+    """Callbacks that follow a run; the command line draws its progress bars with them.
+
+    Of a run in another process, `on_report` gets all there is to know, as plain values.
+    """
 
     on_start: Callable[[Experiment, Simulation], None] = lambda experiment, simulation: None
     on_step: Callable[[Simulation], None] = lambda simulation: None
     on_record: Callable[[Record], None] = lambda record: None
+    on_report: Callable[[dict[str, Any]], None] = lambda report: None
+
+
+def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, Any]:
+    """What is known of a run when it starts, as plain values."""
+    # What changes is among the remarks.
+    lines = [experiment.graph.describe()] if experiment.schedule is None else []
+    if (dataset := experiment.dataset) is not None and dataset.clients:
+        lines += [one for one in (dataset.note, dataset.disclosure) if one]
+    if simulation.hosted.group.ranks > 1:
+        lines.append(simulation.hosted.partition.describe())
+    lines.append(f"gradients {simulation.gradients.strategy} ({simulation.gradients.reason})")
+    lines += [*simulation.remarks, *(f"Caution: {caution}" for caution in simulation.cautions)]
+    rounds, length = experiment.config.run.rounds, experiment.round_length
+    return {
+        "steps": experiment.steps,
+        "rounds": rounds,
+        "round_length": length,
+        "t": simulation.t,
+        "lines": lines,
+    }
+
+
+def step_report(simulation: Simulation) -> dict[str, Any]:
+    """What is known of a run after an iteration, as plain values."""
+    # Some remarks appear after the first iterations.
+    number = simulation.t // simulation.round_length
+    return {"t": simulation.t, "round": number, "lines": simulation.remarks}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +129,7 @@ def run(
                 f"[transcript] records all messages, but {group.ranks} ranks share them.",
                 "Record it without torchrun, or remove the section.",
             )
+        make_callbacks(config, folder)
         experiments.append(build(config, data_folder, dataset))
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
@@ -106,7 +141,10 @@ def run(
     how_to_resume = f"Continue with\n  {launcher}{command}"
     try:
         with stop_requests(second_kills=group.ranks == 1) as stop_requested:
-            active.advance(stop_requested)
+            try:
+                active.advance(stop_requested)
+            finally:
+                close(active.callbacks)
     except (Interrupted, Diverged) as problem:
         if group.rank != 0:
             # All ranks have this error, and the first reports it.
@@ -162,7 +200,15 @@ class _ActiveRun:
         self.simulation = experiment.simulation(
             transcript, gradients=saved.gradients if saved else None, hosted=hosted
         )
-        self.history = History.from_jsonl(group.run_on_first(lambda: self._open_folder(saved)))
+        text = group.run_on_first(lambda: self._open_folder(saved))
+        self.simulation.history = History.from_jsonl(text)
+        # Early stopping and checkpoints need all ranks; rank 0 logs.
+        self.callbacks = [
+            callback
+            for callback in make_callbacks(experiment.config, folder)
+            if group.rank == 0 or isinstance(callback, EarlyStopping | BestCheckpoint)
+        ]
+        self.stopped: str | None = None
         if saved is not None:
             self.simulation.restore(
                 saved.state,
@@ -175,6 +221,10 @@ class _ActiveRun:
             )
         # The iteration of the newest checkpoint; 0 if there is none.
         self.saved_step = self.simulation.t
+
+    @property
+    def history(self) -> History:
+        return self.simulation.history
 
     def _open_folder(self, saved: Checkpoint | None) -> str:
         """Write what is known before the first iteration; return the history so far."""
@@ -202,7 +252,11 @@ class _ActiveRun:
         return history
 
     def advance(self, stop_requested: threading.Event) -> None:
-        """Run to the last iteration; raise Interrupted if a stop is requested before."""
+        """Run to the last iteration, or until a callback ends the run.
+
+        Raises:
+            Interrupted: If a stop is requested before.
+        """
         experiment, simulation = self.experiment, self.simulation
         # A run never exceeds its privacy budget: it stops with the model it has.
         steps, keys = min(experiment.steps, simulation.allowed_steps), experiment.config.run
@@ -213,12 +267,13 @@ class _ActiveRun:
         # A resumed run starts wherever it was stopped.
         if simulation.t % evaluate_every == 0:
             self._evaluate()
-        while simulation.t < steps:
+        while simulation.t < steps and self.stopped is None:
             simulation.step()
             self.listener.on_step(simulation)
             last = simulation.t == steps
             if last or simulation.t % evaluate_every == 0:
                 self._evaluate()
+                last = last or self.stopped is not None
             # Read once: a request that arrives while saving waits for the next iteration.
             stop = self.group.any(stop_requested.is_set())
             if last or stop or simulation.t % save_every == 0:
@@ -229,13 +284,16 @@ class _ActiveRun:
                 )
 
     def _evaluate(self) -> None:
+        callbacks = self.callbacks
         if self.history and self.history[-1].step == self.simulation.t:
-            return
-        record = self.simulation.observe()
-        self.history.records.append(record)
-        if self.group.rank == 0:
-            append_text(self.folder.history, History([record]).to_jsonl())
-        self.listener.on_record(record)
+            # A resumed run: this record is logged already.
+            callbacks = [one for one in callbacks if isinstance(one, EarlyStopping)]
+        else:
+            record = self.simulation.record()
+            if self.group.rank == 0:
+                append_text(self.folder.history, History([record]).to_jsonl())
+            self.listener.on_record(record)
+        self.stopped = why_stop(callbacks, self.simulation)
 
     def _save(self) -> None:
         simulation = self.simulation
@@ -314,7 +372,8 @@ class _ActiveRun:
             "notes": notes,
             "version": __version__,
         }
-        return summary | ({"diverged": simulation.diverged} if simulation.diverged else {})
+        ends = {"diverged": simulation.diverged, "stopped": self.stopped}
+        return summary | {how: why for how, why in ends.items() if why}
 
 
 def _spent(simulation: Simulation) -> dict[str, Any] | None:

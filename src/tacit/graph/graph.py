@@ -10,9 +10,11 @@ import numpy as np
 from scipy import sparse
 
 from tacit.core.errors import Misuse
+from tacit.core.notebooks import html_table
 from tacit.graph import spectrum
 from tacit.graph.edges import Edges, Weights, canonical
 from tacit.graph.properties import CHECKS, REMEDIES, one_way_edge
+from tacit.graph.small_drawing import small_drawing
 from tacit.graph.topology import BaseTopology
 from tacit.graph.weights import as_weights, check_weights, mixing_weights
 
@@ -121,6 +123,10 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({self}, {self.clients} clients)"
+
+    def _repr_html_(self) -> str:
+        """A description and, of a small graph, a drawing, for notebooks."""
+        return html_table(self.describe(), extra=small_drawing(self.topology))
 
     def __str__(self) -> str:
         return f"{self.topology.name}, {self.rule} weights"

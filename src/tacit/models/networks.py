@@ -25,7 +25,12 @@ def two_layer_cnn(
 ) -> nn.Module:
     """Two 5×5 convolutions with ReLU and 2×2 pooling; a linear layer (LPPA paper, section 6)."""
     channels, height, width = check_image(shape, "cnn2", least=16)
+    if not isinstance(filters, Sequence) or len(filters) != 2:
+        raise Misuse(f"filters is {filters!r}.", "Give two numbers, e.g. filters = [16, 32].")
     first, second = filters
+    for count in filters:
+        check_count("filters", count)
+    check_count("padding", padding, at_least=0)
     shrink = 4 - 2 * padding
     cells = ((height - shrink) // 2 - shrink) // 2 * (((width - shrink) // 2 - shrink) // 2)
     return nn.Sequential(
@@ -50,6 +55,7 @@ def sigmoid_cnn(
     sigmoids hardly learn from torch's smaller ones. That network has 0.5, the paper 1.
     """
     channels, height, width = check_image(shape, "sigmoid-cnn3", least=4)
+    check_count("filters", filters)
     if uniform is not None:
         check_positive("uniform", uniform, example=0.5)
     layers: list[nn.Module] = []

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from tacit.core.errors import unknown_name
+from tacit.core.errors import Misuse, unknown_name
+from tacit.core.notebooks import html_table
 from tacit.record.predictions import Predictions, accuracy_alerts
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,19 @@ class Record:
         for key in ("predictions", *optional):
             del plain[key]
         return cast(dict[str, Any], _finite(plain))
+
+    def scalars(self) -> dict[str, float]:
+        """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
+        return dict(_numbers("", self.as_dict()))
+
+    def describe(self) -> str:
+        """The most telling number in words: accuracy, deviation from the optimum, or loss."""
+        if self.accuracy is not None:
+            text = f"accuracy {self.accuracy.mean:.2f} %"
+            return text if self.baseline is None else f"{text} (majority {self.baseline:.2f} %)"
+        if self.msd is not None:
+            return f"MSD {decibels(self.msd):.1f} dB"
+        return f"loss {self.loss.mean:.4f}"
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
@@ -182,6 +199,24 @@ class History(Sequence[Record]):
             raise unknown_name(f"There is no column {path!r}.", path, known)
         return [float(_number(record.value(path))) for record in self.records]
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """A table with a row per record and a column per number, such as "accuracy.mean"."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise Misuse("pandas is not installed.", "Install it: pip install pandas.") from None
+        return pandas.DataFrame([record.scalars() for record in self.records])
+
+    def _repr_html_(self) -> str:
+        """The last records as a table, for notebooks."""
+        rows = [record.scalars() for record in self.records[-10:]]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return html_table(
+            repr(self),
+            names,
+            [[f"{row[name]:.6g}" if name in row else "" for name in names] for row in rows],
+        )
+
     def to_jsonl(self) -> str:
         """One JSON object per line."""
         return "".join(json.dumps(record.as_dict()) + "\n" for record in self.records)
@@ -204,6 +239,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, int | float):
+        yield path, value
 
 
 def _number(value: float | None) -> float:

@@ -93,6 +93,7 @@ class Summary(StoredModel):
     alerts: list[str] = []
     privacy: StoredPrivacy | None = None
     diverged: str | None = None
+    stopped: str | None = None
     notes: list[str] = []
 
 

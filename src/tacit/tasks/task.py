@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
+from tacit.core.notebooks import html_table
 from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
 from tacit.data.dataset import Dataset
@@ -80,6 +81,14 @@ class Task:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
         local = "" if self.local is None else f" and {self.local.count:,} local ones"
         return f"Task({self.clients} clients, {self.parameters:,} parameters{local}, {batch})"
+
+    def _repr_html_(self) -> str:
+        """Clients, parameters and batches, for notebooks."""
+        batch = "all samples" if self.batch_size is None else self.batch_size
+        header = ["clients", "parameters", "batch", "batches per epoch", "numbers"]
+        dtype = str(self.dtype).removeprefix("torch.")
+        row = [self.clients, f"{self.parameters:,}", batch, self.steps_per_epoch, dtype]
+        return html_table("Task", header, [row])
 
     @classmethod
     def from_module(

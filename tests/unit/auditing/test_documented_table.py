@@ -22,8 +22,8 @@ ADVERSARIES = ("curious(1)", "curious(1,4)", "eavesdropper")
 
 def documented():
     """Algorithm, options and cells of every row."""
-    _, _, rest = PAGE.read_text().partition("<!-- table: who computes what -->")
-    lines = rest.partition("<!-- end of table -->")[0].strip().splitlines()[2:]
+    _, _, rest = PAGE.read_text().partition("<!-- generated: leaks -->")
+    lines = rest.partition("<!-- end of generated text -->")[0].strip().splitlines()[2:]
     for line in lines:
         first, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         name, *options = re.findall(r"`([^`]*)`", first)

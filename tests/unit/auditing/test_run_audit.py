@@ -1,6 +1,7 @@
 """An audit from end to end, on tasks that are small enough for quick attacks."""
 
 import doctest
+import io
 import json
 import math
 from dataclasses import replace
@@ -8,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import tacit
 from tacit import data, models
@@ -26,6 +28,7 @@ from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.cli.audit import print_audit
 from tacit.core.errors import Misuse
 from tacit.experiment import auditing
 from tacit.record.transcript import Keep
@@ -372,6 +375,11 @@ def test_an_attack_that_was_cut_short_says_so():
     assert [line.endswith("(stopped by the time budget)") for line in lines] == list(cut.values())
     words = " ".join(result.memberships[-1].assumptions)
     assert "stopped by the time budget after 1 of 3" in words
+    stopped = sum(one.cut_short for one in (*result.memberships, *result.reconstructions))
+    assert found.cut_short == stopped >= 3
+    console = Console(width=200, file=io.StringIO())
+    print_audit(found, console)
+    assert f"{stopped} attacks were stopped by the time budget" in console.file.getvalue()
 
 
 def test_notes_give_the_reason_if_nothing_is_measured():

@@ -2,7 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from support.misuse import assert_mentions, misuse_message
-from tacit.config.loading import load_config, make_config, parse_override, with_keys
+from tacit.config.loading import load_config, make_config, with_keys
+from tacit.config.overrides import REMOVED, parse_override
 from tacit.core.errors import Misuse
 
 
@@ -152,3 +153,68 @@ def test_files_are_relative_to_the_configuration_and_overrides_to_the_current_fo
     path.write_text('[graph]\nkind = "matrix"\nmatrix = "W.csv"\n')
     assert load_config(path).graph.matrix == str(tmp_path / "there" / "W.csv")
     assert load_config(path, ["graph.matrix=V.csv"]).graph.matrix == str(tmp_path / "V.csv")
+
+
+def noted(values, *overrides):
+    """The configuration with overrides, and the notes about what they drop."""
+    notes = []
+    return make_config(values, overrides, note=notes.append), notes
+
+
+def test_an_override_without_a_value_removes_its_key():
+    assert parse_override("graph.degree=") == (["graph", "degree"], REMOVED)
+    values = {"graph": {"kind": "grid", "rows": 2, "columns": 3}, "privacy": {"epsilon": 1.0}}
+    config, notes = noted(values, "graph.columns=", "privacy=")
+    assert config.graph.options == {"rows": 2}
+    assert config.privacy is None
+    assert notes == []
+    assert values["graph"]["columns"] == 3
+
+
+def test_a_key_that_is_not_set_cannot_be_removed():
+    message = misuse_message(make_config, {"graph": {"kind": "ring"}}, ["graph.clients="])
+    assert_mentions(message, "'graph.clients='", "not set", "kind")
+
+
+def test_a_section_is_replaced_by_a_table():
+    config, _ = noted({"graph": {"kind": "grid", "rows": 2}}, 'graph={kind="ring",clients=4}')
+    assert (config.graph.kind, config.graph.options) == ("ring", {"clients": 4})
+
+
+@pytest.mark.parametrize(
+    ("section", "override", "left", "dropped"),
+    [
+        ({"graph": {"kind": "random-regular", "clients": 6, "degree": 4}},
+         "graph.kind=ring", {"clients": 6}, ["graph.degree = 4"]),
+        ({"graph": {"kind": "matrix", "matrix": "w.txt"}}, "graph.kind=ring", {}, ["graph.matrix"]),
+        ({"algorithm": {"name": "lppa", "lr": 0.1, "fresh": True}},
+         "algorithm.name=dsgt", {"lr": 0.1}, ["algorithm.fresh = True"]),
+        ({"partition": {"kind": "dirichlet", "alpha": 0.5}},
+         "partition.kind=classes", {}, ["partition.alpha"]),
+        ({"partition": {"kind": "dirichlet", "alpha": 0.5}},
+         "partition.kind=quantity", {"alpha": 0.5}, []),
+        ({"model": {"name": "mlp", "hidden": [8]}}, "model.name=linear", {}, ["model.hidden"]),
+        ({"algorithm": {"name": "dsgt", "codec": {"codec": "rand-k", "fraction": 0.4}}},
+         "algorithm.codec.codec=identity", {"codec": {"codec": "identity"}},
+         ["algorithm.codec.fraction = 0.4"]),
+        # The same kind, and an option that neither has: nothing is dropped.
+        ({"graph": {"kind": "grid", "rows": 2}}, "graph.kind=grid", {"rows": 2}, []),
+        ({"graph": {"kind": "grid", "rowz": 2}}, "graph.kind=ring", {"rowz": 2}, []),
+        # An unknown kind is an error elsewhere.
+        ({"model": {"name": "no.such:Model", "hidden": 3}}, "model.name=mlp", {"hidden": 3}, []),
+    ],
+)  # fmt: skip
+def test_another_kind_drops_the_options_that_it_does_not_have(section, override, left, dropped):
+    config, notes = noted(section, override)
+    [name] = section
+    assert getattr(config, name).options == left
+    assert len(notes) == len(dropped)
+    for note, words in zip(notes, dropped, strict=True):
+        assert note.startswith(words)
+        assert "is dropped" in note
+
+
+def test_an_option_that_an_override_sets_is_not_dropped():
+    config, notes = noted({"graph": {"kind": "grid", "rows": 2}}, "graph.rows=3", "graph.kind=ring")
+    assert config.graph.options == {"rows": 3}
+    assert notes == []

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tacit.data as data
+from support.misuse import misuse_message
 from support.plugins import register_plugin
 from tacit.core.errors import Misuse
 from tacit.data import loading
@@ -303,3 +304,17 @@ def test_broken_plugin(register, attribute, problem):
     with pytest.raises(Misuse, match=problem):
         data.load("hearts")
     assert len(data.load("mnist-mini").test) == 1000
+
+
+def test_validation_samples_come_from_the_training_samples():
+    whole = data.load("mnist-mini", limit_train=100, limit_test=10)
+    divided = whole.with_validation(0.2, seed=3)
+    assert (len(divided.train), len(divided.test)) == (80, 20)
+    rows = torch.cat([divided.train.x, divided.test.x]).flatten(1).sum(1).sort().values
+    assert torch.equal(rows, whole.train.x.flatten(1).sum(1).sort().values)
+    assert "20 validation samples" in divided.note
+    again, other = whole.with_validation(0.2, seed=3), whole.with_validation(0.2, seed=4)
+    assert torch.equal(again.test.x, divided.test.x)
+    assert not torch.equal(other.test.x, divided.test.x)
+    for share in (0.0, 1.0, -0.5, float("nan"), 0.001):
+        assert "validation" in misuse_message(whole.with_validation, share)

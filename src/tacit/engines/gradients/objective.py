@@ -77,6 +77,12 @@ class HostedObjective:
         return self.task.initial(self.seed, self.clients).to(self.device)
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        if theta.shape[1] != self.task.parameters:
+            raise Misuse(
+                f"Gradients are asked for at models of {theta.shape[1]:,} numbers, but the task's "
+                f"have {self.task.parameters:,}.",
+                "Give here.grad rows [n, P] as here.theta0 has them.",
+            )
         out = torch.empty_like(theta) if out is None else out
         if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
             self._replay(theta, self.loader.batches(number), out)

@@ -1,0 +1,258 @@
+"""Callbacks of a run: stop early, keep the best models, log to other tools.
+
+A callback is called with each record and the simulation, whose `state.theta` are the models. A
+function does as well; one that returns True, or the reason as text, ends the run.
+
+>>> import torch, tacit
+>>> task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
+>>> graph = tacit.Topology.ring(3).mixing("metropolis")
+>>> stop = tacit.callbacks.EarlyStopping("loss.mean", patience=3)
+>>> run = tacit.simulate(tacit.DSG(lr=1.0), task, graph, steps=99, record_every=1, callbacks=[stop])
+>>> run.history[-1].step
+4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tacit.core.errors import Misuse, first_line
+from tacit.engines import checkpoints
+from tacit.record.checkpoint import Checkpoint
+from tacit.record.history import History, Record
+from tacit.simulation import Simulation
+
+__all__ = ["BestCheckpoint", "EarlyStopping", "MLflow", "TensorBoard", "WandB"]
+
+# Metrics of which less is better; of all others more is.
+LESS_IS_BETTER = (
+    "loss", "msd", "consensus_distance", "bytes_sent", "wall_seconds", "brier", "perplexity",
+    "mse", "mae", "rmse",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """End a run when a metric has not improved for `patience` records.
+
+    Args:
+        metric: A column of the history, such as "accuracy.mean"; less is better for losses and
+            distances, more for everything else.
+        patience: Number of records to wait for a better one.
+        min_change: What counts as better: by more than this.
+    """
+
+    metric: str = "loss.mean"
+    patience: int = 5
+    min_change: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise Misuse(f"patience is {self.patience}.", "Wait for at least 1 record.")
+        if not self.min_change >= 0:
+            raise Misuse(f"min_change is {self.min_change}.", "Give a number of at least 0.")
+        History().column(self.metric)
+
+    def __call__(self, record: Record, simulation: Simulation) -> str | None:
+        """The reason to stop, if there is one: it follows from the history alone."""
+        values = simulation.history.column(self.metric)
+        waited = len(values) - 1 - best_index(values, self.metric, self.min_change)
+        if waited < self.patience:
+            return None
+        return f"{self.metric} has not improved for {waited} records"
+
+
+@dataclass
+class BestCheckpoint:
+    """Keep the state of the record that is best by a metric, in the folder `path`."""
+
+    metric: str
+    path: Path | str
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        History().column(self.metric)
+
+    def __call__(self, record: Record, simulation: Simulation) -> None:
+        """Save the state if no earlier record is better."""
+        values = simulation.history.column(self.metric)
+        if best_index(values, self.metric) < len(values) - 1:
+            return
+        checkpoint = Checkpoint(
+            simulation.state,
+            simulation.t,
+            simulation.net.bytes_sent,
+            simulation.wall_seconds,
+            self.fingerprint,
+            simulation.diverged,
+            simulation.gradients.strategy,
+        )
+        checkpoints.save(Path(self.path), checkpoint, simulation.hosted, keep=1)
+
+    def load(self) -> Tensor:
+        """The best models [N, P]."""
+        from safetensors.torch import load_file
+
+        files = sorted(Path(self.path).glob("step-*.safetensors"))
+        if not files:
+            raise Misuse(f"{self.path} has no checkpoint.", "Run with this callback first.")
+        theta: Tensor = load_file(files[-1])["theta"]
+        return theta
+
+
+@dataclass
+class TensorBoard:
+    """Write every number of a record for TensorBoard, below `folder`."""
+
+    folder: Path | str
+    _writer: Any = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _imported("torch.utils.tensorboard", "tensorboard")
+
+    def __call__(self, record: Record, simulation: Simulation) -> None:
+        """Write the record's numbers at its iteration."""
+        if self._writer is None:
+            module = _imported("torch.utils.tensorboard", "tensorboard")
+            # What an interrupted run wrote after the state that it continues from is void.
+            self._writer = module.SummaryWriter(str(self.folder), purge_step=record.step)
+        for name, value in record.scalars().items():
+            self._writer.add_scalar(name.replace(".", "/"), value, record.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+@dataclass
+class MLflow:
+    """Log to a run of MLflow.
+
+    Args:
+        experiment: Name of MLflow's experiment, made if there is none.
+        name: Name of the run.
+        parameters: What MLflow shows as the run's parameters.
+        tracking_uri: Where to log; default: MLflow's own, such as $MLFLOW_TRACKING_URI.
+    """
+
+    experiment: str = "tacit"
+    name: str | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    tracking_uri: str | None = None
+    run_id: str | None = field(default=None, init=False)
+    _client: Any = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _imported("mlflow", "mlflow")
+
+    def __call__(self, record: Record, simulation: Simulation) -> None:
+        """Log the record's numbers at its iteration; first all earlier ones of a resumed run."""
+        mlflow = _imported("mlflow", "mlflow")
+        records = [record]
+        try:
+            if self._client is None:
+                self._client = mlflow.MlflowClient(self.tracking_uri)
+                found = self._client.get_experiment_by_name(self.experiment)
+                place = found.experiment_id if found else None
+                place = place or self._client.create_experiment(self.experiment)
+                self.run_id = self._client.create_run(place, run_name=self.name).info.run_id
+                for key, value in {**_facts(simulation), **self.parameters}.items():
+                    self._client.log_param(self.run_id, key, value)
+                records = list(simulation.history)
+            for one in records:
+                for name, value in one.scalars().items():
+                    self._client.log_metric(self.run_id, name, value, step=one.step)
+        except mlflow.exceptions.MlflowException as problem:
+            raise Misuse(
+                f"MLflow refuses: {first_line(problem)}", "Check MLFLOW_TRACKING_URI."
+            ) from None
+
+    def close(self) -> None:
+        """End MLflow's run."""
+        if self._client is not None and self.run_id is not None:
+            self._client.set_terminated(self.run_id)
+            self._client = None
+
+
+@dataclass
+class WandB:
+    """Log to Weights & Biases, by default into local files (`wandb sync` uploads them later)."""
+
+    project: str = "tacit"
+    name: str | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    folder: Path | str | None = None
+    mode: str = "offline"
+    _run: Any = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _imported("wandb", "wandb")
+
+    def __call__(self, record: Record, simulation: Simulation) -> None:
+        """Log the record's numbers at its iteration; first all earlier ones of a resumed run."""
+        records = [record]
+        if self._run is None:
+            self._run = _imported("wandb", "wandb").init(
+                project=self.project,
+                name=self.name,
+                dir=self.folder,
+                mode=self.mode,
+                config={**_facts(simulation), **self.parameters},
+            )
+            records = list(simulation.history)
+        for one in records:
+            self._run.log(one.scalars(), step=one.step)
+
+    def close(self) -> None:
+        """End the run of Weights & Biases."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+
+def best_index(values: list[float], metric: str, min_change: float = 0.0) -> int:
+    """The place of the best value of a metric; NaN is never best, and the first of equals is.
+
+    >>> best_index([3.0, 1.0, 2.0], "loss.mean")
+    1
+    """
+    sign = -1 if less_is_better(metric) else 1
+    best, place = -math.inf, 0
+    for index, value in enumerate(values):
+        if sign * value > best + (min_change if math.isfinite(best) else 0):
+            best, place = sign * value, index
+    return place
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a metric such as "loss.mean" is to be made small."""
+    return metric.partition(".")[0] in LESS_IS_BETTER
+
+
+def _facts(simulation: Simulation) -> dict[str, object]:
+    setting = simulation.setting
+    return {
+        "algorithm": setting.algorithm.name,
+        "graph": str(setting.graph),
+        "clients": setting.graph.clients,
+        "seed": setting.seed,
+    }
+
+
+def _imported(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise Misuse(
+            f"{extra} is not installed.", f"Install it: pip install 'tacit-learn[{extra}]'."
+        ) from None

@@ -1,0 +1,282 @@
+"""Run many configurations, each into its own folder: one after the other, or several at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.config.build import build
+from tacit.config.sections import Config
+from tacit.config.tasks import load_data
+from tacit.core.errors import Diverged, Interrupted, Misuse, TacitError, first_line
+from tacit.core.storage import read_json, write_text
+from tacit.data import Dataset
+from tacit.experiment.folder import RunFolder
+from tacit.experiment.run import ProgressListener, run
+from tacit.experiment.signals import stop_requests
+
+ERROR = "error.txt"
+ListenerFor = Callable[[str, int], ProgressListener]
+# Kinds of failures that a worker names, so that the exit code is that of a run in this process.
+FAILURES = {kind.__name__: kind for kind in (Diverged, Misuse)}
+
+
+def no_listener(label: str, seed: int) -> ProgressListener:
+    """Follow a run without doing anything."""
+    return ProgressListener()
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """A configuration with its seed, and the folder that its run goes into."""
+
+    label: str
+    config: Config
+    folder: RunFolder
+
+    @property
+    def seed(self) -> int:
+        return self.config.run.seed
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+    def finished(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended; one that diverged before its end has not."""
+        summary = read_json(self.folder.summary) if self.folder.summary.exists() else {}
+        ended = "stopped" in summary or summary.get("rounds") == self.config.run.rounds
+        return summary if ended else None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """How a planned run ended: with a summary, or with a failure."""
+
+    planned: PlannedRun
+    summary: dict[str, Any] | None = None
+    failure: TacitError | None = None
+
+
+class LoadedData:
+    """The datasets of configurations; those with the same [data] share one."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._loaded: dict[str, Dataset] = {}
+
+    def of(self, config: Config) -> Dataset | None:
+        """The dataset of a configuration; None if its task makes its own data."""
+        if config.task is not None:
+            return None
+        key = config.data.model_dump_json()
+        if key not in self._loaded:
+            self._loaded[key] = load_data(config.data, self.folder)
+        return self._loaded[key]
+
+    def check(self, config: Config) -> None:
+        """Build what a configuration describes; raise Misuse if that is not possible."""
+        build(config, self.folder, self.of(config))
+
+
+def run_many(
+    plan: Sequence[PlannedRun],
+    *,
+    data: LoadedData,
+    jobs: int = 1,
+    resume: bool = False,
+    listener_for: ListenerFor = no_listener,
+) -> list[Outcome]:
+    """Run everything that has not ended yet; one that fails does not stop the others.
+
+    Args:
+        plan: The runs, in their order.
+        data: The datasets, for runs in this process.
+        jobs: How many run at the same time, each in a process with its part of the threads.
+        resume: Continue runs that were interrupted.
+        listener_for: Makes the listener of a run from its label and seed.
+
+    Raises:
+        Interrupted: By Ctrl-C or SIGTERM; runs in progress have saved their state.
+    """
+    if jobs < 1:
+        raise Misuse(f"--jobs is {jobs}.", "Give at least 1.")
+    outcomes = {number: Outcome(one, one.finished()) for number, one in enumerate(plan)}
+    waiting = [number for number, outcome in outcomes.items() if outcome.summary is None]
+    for number in waiting:
+        # Of an earlier attempt.
+        (plan[number].folder.path / ERROR).unlink(missing_ok=True)
+    if jobs == 1 or len(waiting) < 2:
+        for number in waiting:
+            outcomes[number] = _run_here(plan[number], data, resume, listener_for)
+    else:
+        pool = _Workers(plan, waiting, min(jobs, len(waiting)), data.folder, resume, listener_for)
+        outcomes |= pool.run()
+    return [outcomes[number] for number in range(len(plan))]
+
+
+def _run_here(
+    one: PlannedRun, data: LoadedData, resume: bool, listener_for: ListenerFor
+) -> Outcome:
+    listener = listener_for(one.label, one.seed)
+    try:
+        dataset = data.of(one.config)
+        found = run(one.config, one.folder.path, dataset=dataset, resume=resume, listener=listener)
+    except (Diverged, Misuse) as problem:
+        return Outcome(one, failure=problem)
+    except Interrupted:
+        raise Interrupted(_stopped(one.name)) from None
+    except TacitError:
+        raise
+    except Exception as problem:  # a user's model or algorithm may raise anything
+        return Outcome(one, failure=unexpected(one.folder, problem))
+    return Outcome(one, found.summary)
+
+
+def unexpected(folder: RunFolder, problem: Exception) -> TacitError:
+    """The failure of a run by an error that is not Tacit's; error.txt has its traceback."""
+    lines = "".join(traceback.format_exception(problem))
+    with suppress(OSError):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_text(folder.path / ERROR, lines)
+    text = f"{type(problem).__name__}: {first_line(problem)}"
+    return TacitError(f"{text} (traceback in {folder.path / ERROR})")
+
+
+def named_failure(outcome: Outcome) -> TacitError:
+    """The failure of a run with the run's name in front."""
+    problem, name = outcome.failure or TacitError("did not run."), outcome.planned.name
+    if isinstance(problem, Diverged):
+        return Diverged(f"{name}: {problem}", problem.history)
+    if isinstance(problem, Misuse):
+        return Misuse(f"{name}: {problem.problem}", problem.remedy)
+    return TacitError(f"{name}: {problem}")
+
+
+def _stopped(names: str) -> str:
+    return f"Stopped in {names}. Continue with the same command and --resume."
+
+
+class _Workers:
+    """Processes that run the plan, each followed by a thread."""
+
+    def __init__(
+        self,
+        plan: Sequence[PlannedRun],
+        waiting: Sequence[int],
+        jobs: int,
+        data_folder: Path | None,
+        resume: bool,
+        listener_for: ListenerFor,
+    ) -> None:
+        self.plan, self.data_folder, self.resume = plan, data_folder, resume
+        self.listener_for = listener_for
+        self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in waiting:
+            self.waiting.put(number)
+        self.outcomes: dict[int, Outcome] = {}
+        self.interrupted: list[str] = []
+        threads = str(max(1, torch.get_num_threads() // jobs))
+        # In a session of their own: a Ctrl-C of the terminal must not reach them twice.
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tacit.experiment.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+                start_new_session=True,
+            )
+            for _ in range(jobs)
+        ]
+
+    def run(self) -> dict[int, Outcome]:
+        """Run everything; a stop request reaches the runs, which save their state."""
+        threads = [
+            threading.Thread(target=self._follow, args=[process], daemon=True)
+            for process in self.processes
+        ]
+        try:
+            with stop_requests(second_kills=True) as requested:
+                for thread in threads:
+                    thread.start()
+                told = False
+                while any(thread.is_alive() for thread in threads):
+                    if requested.wait(0.1) and not told:
+                        told = True
+                        self._clear()
+                        for process in self.processes:
+                            process.send_signal(signal.SIGINT)
+                    for thread in threads:
+                        thread.join(0.05)
+        finally:
+            for process in self.processes:
+                process.kill()
+                process.wait()
+        if requested.is_set():
+            names = "; ".join(self.interrupted) or "the middle"
+            raise Interrupted(_stopped(names))
+        return self.outcomes
+
+    def _clear(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self.waiting.get_nowait()
+
+    def _follow(self, process: subprocess.Popen[str]) -> None:
+        """Give a process one run after the other, until none is left or the process ends."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(queue.Empty, BrokenPipeError):
+            while True:
+                number = self.waiting.get_nowait()
+                one = self.plan[number]
+                process.stdin.write(json.dumps(self._request(one)) + "\n")
+                process.stdin.flush()
+                outcome = self._wait_for(one, process)
+                if outcome is None:
+                    self.interrupted.append(one.name)
+                    return
+                self.outcomes[number] = outcome
+
+    def _request(self, one: PlannedRun) -> dict[str, Any]:
+        return {
+            "config": one.config.as_dict(),
+            "folder": str(one.folder.path),
+            "data": None if self.data_folder is None else str(self.data_folder),
+            "resume": self.resume,
+        }
+
+    def _wait_for(self, one: PlannedRun, process: subprocess.Popen[str]) -> Outcome | None:
+        """Follow a run to its end; None if it was interrupted."""
+        listener = self.listener_for(one.label, one.seed)
+        assert process.stdout is not None
+        for line in process.stdout:
+            message = json.loads(line)
+            match message.pop("kind"):
+                case "done":
+                    return Outcome(one, message["summary"])
+                case "failed":
+                    failure = FAILURES.get(message["error"], TacitError)
+                    return Outcome(one, failure=failure(message["text"]))
+                case "interrupted":
+                    return None
+                case _:
+                    listener.on_report(message)
+        code = process.wait()
+        if code == -signal.SIGINT:
+            return None
+        return Outcome(one, failure=TacitError(f"The process of this run ended with code {code}."))

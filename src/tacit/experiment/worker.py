@@ -1,0 +1,111 @@
+"""A process that runs configurations for `run_many`: JSON lines in, JSON lines out.
+
+The parent's death closes the input, which stops the run in progress and saves its state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from tacit.config.build import Experiment
+from tacit.config.loading import make_config
+from tacit.core.errors import Interrupted, Misuse, TacitError
+from tacit.experiment.folder import RunFolder
+from tacit.experiment.run import ProgressListener, run, start_report, step_report
+from tacit.experiment.run_many import LoadedData, unexpected
+from tacit.record.history import Record
+from tacit.simulation import Simulation
+
+SECONDS_BETWEEN_REPORTS = 0.2
+
+
+class _Worker:
+    def __init__(self, output: IO[str]) -> None:
+        self.output = output
+        self.data: LoadedData | None = None
+
+    def send(self, kind: str, **values: Any) -> None:
+        with suppress(BrokenPipeError):
+            print(json.dumps({"kind": kind} | values), file=self.output, flush=True)
+
+    def listener(self) -> ProgressListener:
+        last, text = 0.0, ""
+
+        def on_start(experiment: Experiment, simulation: Simulation) -> None:
+            self.send("report", **start_report(experiment, simulation))
+
+        def on_step(simulation: Simulation) -> None:
+            nonlocal last
+            if time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
+                last = time.monotonic()
+                self.send("report", **step_report(simulation), text=text)
+
+        def on_record(record: Record) -> None:
+            nonlocal text
+            text = record.describe()
+
+        return ProgressListener(on_start, on_step, on_record)
+
+    def run(self, request: dict[str, Any]) -> bool:
+        """Run a configuration; return whether to go on with others."""
+        folder = RunFolder(Path(request["folder"]))
+        data = None if request["data"] is None else Path(request["data"])
+        self.data = self.data or LoadedData(data)
+        try:
+            config = make_config(request["config"])
+            result = run(
+                config,
+                folder.path,
+                dataset=self.data.of(config),
+                resume=request["resume"],
+                listener=self.listener(),
+            )
+        except (Interrupted, KeyboardInterrupt):
+            self.send("interrupted")
+            return False
+        except TacitError as problem:
+            text = problem.problem if isinstance(problem, Misuse) else str(problem)
+            remedy = problem.remedy if isinstance(problem, Misuse) else ""
+            self.send("failed", error=type(problem).__name__, text=f"{text} {remedy}".strip())
+        except Exception as problem:  # a user's model or algorithm may raise anything
+            self.send("failed", error="", text=str(unexpected(folder, problem)))
+        else:
+            self.send("done", summary=result.summary)
+        return True
+
+
+def main() -> None:
+    """Run what arrives until the input ends."""
+    # What a user's code prints must not mix with the messages.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            requests.put(line)
+        requests.put(None)
+        # If a run is in progress, its parent has died.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=read, daemon=True).start()
+    worker = _Worker(output)
+    with suppress(KeyboardInterrupt):
+        while (line := requests.get()) is not None and worker.run(json.loads(line)):
+            pass
+    # At once: the thread that reads still waits for its input.
+    output.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
