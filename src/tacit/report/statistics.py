@@ -1,0 +1,83 @@
+"""Means and paired differences over seeds, with confidence intervals by Student's t."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from tacit.core.checks import check_number
+from tacit.core.errors import Misuse
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the ends of its confidence interval; NaN where there are too few values.
+
+    Attributes:
+        mean: The mean of the values.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        deviation: The standard deviation of the values (n − 1).
+        count: How many values there are.
+        confidence: The probability with which such an interval contains the true mean, if the
+            values are independent and normally distributed.
+    """
+
+    mean: float
+    low: float
+    high: float
+    deviation: float
+    count: int
+    confidence: float
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval is on one side of 0; False if there is none."""
+        return self.low > 0 or self.high < 0
+
+
+def mean_and_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean of independent values and its confidence interval.
+
+    One value has no interval, and values that are not finite have no mean.
+
+    Example:
+        >>> found = mean_and_interval([1.0, 2.0, 3.0])
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        (2.0, -0.484, 4.484)
+    """
+    check_number("confidence", confidence, above=0, below=1, example=0.95)
+    if not values:
+        raise Misuse("There is no value to average.", "Give at least one.")
+    count = len(values)
+    if not all(map(math.isfinite, values)):
+        return Interval(math.nan, math.nan, math.nan, math.nan, count, confidence)
+    mean = statistics.fmean(values)
+    if count == 1:
+        return Interval(mean, math.nan, math.nan, math.nan, count, confidence)
+    deviation = statistics.stdev(values)
+    half = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * deviation / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, deviation, count, confidence)
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean of a − b, paired by position (one seed each), and its confidence interval.
+
+    Example:
+        >>> found = paired_difference([91.0, 90.0, 92.0], [90.0, 88.0, 91.0])
+        >>> round(found.mean, 3), found.excludes_zero
+        (1.333, False)
+    """
+    if len(a) != len(b):
+        raise Misuse(
+            f"{len(a)} and {len(b)} values cannot be paired.", "Give one of each per seed."
+        )
+    return mean_and_interval([x - y for x, y in zip(a, b, strict=True)], confidence)

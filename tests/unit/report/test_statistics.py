@@ -1,0 +1,48 @@
+"""Means and paired differences, against SciPy's tests."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from tacit.core.errors import Misuse
+from tacit.report.statistics import mean_and_interval, paired_difference
+
+A, B = [90.1, 91.4, 88.9, 92.0], [89.0, 91.0, 88.1, 91.5]
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_the_interval_is_that_of_scipy(confidence):
+    found = mean_and_interval(A, confidence)
+    expected = stats.ttest_1samp(A, 0).confidence_interval(confidence)
+    assert (found.low, found.high) == pytest.approx(tuple(expected))
+    assert found.mean == pytest.approx(sum(A) / 4)
+    assert found.half_width == pytest.approx((expected.high - expected.low) / 2)
+
+
+def test_the_difference_is_paired():
+    found = paired_difference(A, B)
+    expected = stats.ttest_rel(A, B).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(tuple(expected))
+    assert found.excludes_zero
+    # Unpaired, the spread over seeds hides the difference.
+    assert stats.ttest_ind(A, B).confidence_interval(0.95).low < 0
+    assert not paired_difference(A, A).excludes_zero
+
+
+def test_too_few_values_have_no_interval():
+    one = mean_and_interval([3.0])
+    assert (one.mean, one.count) == (3.0, 1)
+    assert math.isnan(one.low)
+    assert math.isnan(one.deviation)
+    assert not one.excludes_zero
+    assert math.isnan(mean_and_interval([1.0, math.nan]).mean)
+
+
+def test_what_cannot_be_paired_is_refused():
+    with pytest.raises(Misuse, match="cannot be paired"):
+        paired_difference([1.0, 2.0], [1.0])
+    with pytest.raises(Misuse, match="no value"):
+        mean_and_interval([])
+    with pytest.raises(Misuse, match="confidence"):
+        mean_and_interval([1.0], 1.0)
