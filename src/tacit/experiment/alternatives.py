@@ -1,0 +1,260 @@
+"""What would change the answer of an audit: other options and algorithms, examined on symbols.
+
+Every candidate runs on the same graph and for the same task. It is judged by the adversaries of the
+audit, with the same proofs. Nothing here is measured: neither accuracy nor attacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import get_type_hints
+
+from tacit.algorithms import ALGORITHMS
+from tacit.algorithms.algorithm import Algorithm, options_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.answer import Answer, describe_adversary, describe_knowledge, join
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE
+from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.result import Audit
+from tacit.auditing.sum_verdicts import rounded_up
+from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.config.build import Experiment, make_algorithm_for
+from tacit.config.loading import make_config
+from tacit.core.errors import Misuse
+from tacit.experiment.compare import keeps_guarantees, make_variant
+from tacit.privacy.interpretation import VACUOUS, strength
+
+MAX_CLIENTS = 30  # of graphs on which candidates are examined
+FIRST_LOOK = 3  # iterations in which most candidates already leak
+SHOWN = 3  # candidates that are described
+PROMISED = 3.0  # ε of candidates that can keep a promise
+# The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
+OUTPUT_RANK = LEVELS.index("difference")
+
+
+@dataclass(frozen=True)
+class Knows:
+    """What one adversary learns: the rank of its best leak, in words, and ε of the whole run."""
+
+    rank: int
+    leak: str
+    epsilon: float
+
+    @property
+    def is_guaranteed(self) -> bool:
+        return self.epsilon < VACUOUS
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """A guarantee that means something is better than any leak that is not proved."""
+        return (0, self.epsilon) if self.is_guaranteed else (1 + self.rank, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """An algorithm with options, and how a configuration gets it."""
+
+    label: str
+    changes: str  # what to write into the configuration
+    algorithm: Algorithm
+    is_own: bool  # the audited algorithm with another option
+
+    @property
+    def order(self) -> int:
+        """The least change first, then those that keep a guarantee."""
+        return 0 if self.is_own else 1 if isinstance(self.algorithm, PrivateAlgorithm) else 2
+
+
+def with_alternatives(answer: Answer, audit: Audit, experiment: Experiment) -> Answer:
+    """The answer with what would change it."""
+    return replace(answer, changes=[*_own_noise(audit, experiment), *_others(audit, experiment)])
+
+
+def _others(audit: Audit, experiment: Experiment) -> list[str]:
+    """Candidates that leak less to some adversaries of the audit and not more to any."""
+    if experiment.graph.clients > MAX_CLIENTS:
+        return [f"Other algorithms are examined on graphs of up to {MAX_CLIENTS} clients only."]
+    adversaries = list(dict.fromkeys(result.adversary.passive for result in audit.results))
+    corrupt = frozenset[int]().union(*(one.corrupt for one in adversaries))
+    honest = [client for client in audit.victims if client not in corrupt]
+    if not honest:
+        return []
+    victim = honest[0]
+    now = _examine(experiment.algorithm, experiment, adversaries, victim, audit.iterations)
+    before = [one.badness for one in now]
+    worst = [one.rank for one in now]
+    first_look = min(FIRST_LOOK, audit.iterations)
+    promising, examined = [], 0
+    for candidate in _candidates(experiment):
+        examined += 1
+        ranks = _ranks(candidate.algorithm, experiment, adversaries, victim, first_look)
+        if all(a <= b for a, b in zip(ranks, worst, strict=True)):
+            promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
+    better: list[str] = []
+    for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
+        found = _examine(candidate.algorithm, experiment, adversaries, victim, audit.iterations)
+        if _is_better(found, before):
+            better.append(_describe(candidate, adversaries, now, found))
+        if len(better) == SHOWN:
+            break
+    if not better:
+        return [
+            f"None of {examined} other algorithms and options leaks less to these adversaries on "
+            f"this graph ({audit.iterations} iterations examined)."
+        ]
+    return [*better, "Accuracy of these was not measured: compare it with `tacit compare`."]
+
+
+def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
+    after = [one.badness for one in found]
+    return after != before and all(a <= b for a, b in zip(after, before, strict=True))
+
+
+def _candidates(experiment: Experiment) -> Iterator[Candidate]:
+    """The algorithms that can run on this graph and task, with one switch changed or none."""
+    config, own = experiment.config, experiment.config.algorithm.name
+    for name in ALGORITHMS.loadable()[0]:
+        kind = ALGORITHMS[name]
+        if kind.needs_server and not experiment.algorithm.needs_server:
+            continue
+        hints = get_type_hints(kind)
+        switches = [option for option in options_of(kind) if hints.get(option) is bool]
+        for option in ("", *switches):
+            label = f"{name}+{option}=true" if option else name
+            set_already = getattr(experiment.algorithm, option, None) is True if option else True
+            if name == own and set_already:
+                continue
+            try:
+                variant = make_variant(config, label, [label])
+                promise = ""
+                if keeps_guarantees(name) and variant.privacy is None:
+                    privacy = {"epsilon": PROMISED, "delta": _delta(experiment)}
+                    variant = make_config(variant.as_dict() | {"privacy": privacy})
+                    promise = f", [privacy] epsilon = {PROMISED:g}"
+                algorithm, _ = make_algorithm_for(variant, experiment.task, experiment.graph)
+                algorithm.check_graph(experiment.graph)
+            except Misuse:
+                continue
+            change = "" if name == own else f'algorithm.name = "{name}"'
+            switch = f"algorithm.{option} = true" if option else ""
+            changes = ", ".join(filter(None, (change, switch))) + promise
+            yield Candidate(label, changes, algorithm, name == own)
+
+
+def _delta(experiment: Experiment) -> float:
+    """A δ below one over the number of samples."""
+    dataset = experiment.dataset
+    samples = 1 if dataset is None else len(dataset.train.y)
+    return min(1e-5, 10.0 ** -math.ceil(math.log10(2 * samples)))
+
+
+def _knowledge(
+    algorithm: Algorithm,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[Leakage]:
+    common_start = experiment.setting.start_alike
+    run = run_on_symbols(algorithm, experiment.graph, iterations, common_start=common_start)
+    return [Leakage(Knowledge(run, adversary), victim) for adversary in adversaries]
+
+
+def _rank(leakage: Leakage) -> int:
+    if leakage.strongest is None:
+        return 0
+    level = LEVEL_OF.get(leakage.strongest)
+    return OUTPUT_RANK if level is None else LEVELS.index(level)
+
+
+def _ranks(
+    algorithm: Algorithm,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[int]:
+    known = _knowledge(algorithm, experiment, adversaries, victim, iterations)
+    return [_rank(leakage) for leakage in known]
+
+
+def _examine(
+    algorithm: Algorithm,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[Knows]:
+    """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    found = []
+    known = _knowledge(algorithm, experiment, adversaries, victim, iterations)
+    for adversary, leakage in zip(adversaries, known, strict=True):
+        rank, bound = _rank(leakage), None
+        if rank <= LEVELS.index("noisy"):
+            bound = whole_run_bound(
+                algorithm,
+                experiment.graph,
+                adversary,
+                victim,
+                experiment.steps,
+                clip=experiment.task.clip,
+                parameters=experiment.task.parameters,
+                delta=1e-5 if budget is None else budget.delta,
+            )
+        is_proof = bound is not None and IDEAL_NOISE not in bound.assumptions
+        epsilon = bound.epsilon if bound is not None and is_proof else math.inf
+        found.append(Knows(rank, describe_knowledge(leakage), epsilon))
+    return found
+
+
+def _describe(
+    candidate: Candidate, adversaries: list[Adversary], now: list[Knows], found: list[Knows]
+) -> str:
+    """What a candidate changes, adversaries with the same outcome together."""
+    outcomes: dict[str, list[str]] = {}
+    for adversary, before, after in zip(adversaries, now, found, strict=True):
+        same = before.badness == after.badness
+        outcome = "can learn as much as now" if same else _outcome(after)
+        outcomes.setdefault(outcome, []).append(_who(adversary))
+    listed = "; ".join(f"{join(who)} {outcome}" for outcome, who in outcomes.items())
+    return f"`{candidate.changes}`: {listed}."
+
+
+def _outcome(knows: Knows) -> str:
+    if math.isfinite(knows.epsilon):
+        epsilon = rounded_up(knows.epsilon)
+        return f"can learn at most ε = {epsilon} in the whole run ({strength(knows.epsilon)})"
+    noisy = knows.rank <= LEVELS.index("noisy")
+    return f"{knows.leak}, without a guarantee" if noisy else knows.leak
+
+
+def _who(adversary: Adversary) -> str:
+    text = describe_adversary(adversary).rstrip(",")
+    return text[0].lower() + text[1:]
+
+
+def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
+    """How much noise of the same kind would give ε below the vacuous, or half the promised ε."""
+    algorithm = experiment.algorithm
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    if budget is not None:
+        if not math.isfinite(budget.epsilon):
+            return [
+                "`[privacy] epsilon` is inf: any finite value adds noise and gives a guarantee."
+            ]
+        stronger = replace(budget, noise_multiplier=2 * budget.noise_multiplier)
+        spent = stronger.spent(experiment.steps)
+        return [
+            f"Twice the noise (multiplier {2 * budget.noise_multiplier:.3g} in place of "
+            f"{budget.noise_multiplier:.3g}) gives ε = {rounded_up(spent)} in place of "
+            f"{budget.epsilon:g}, if {budget.honest} of {experiment.graph.clients} clients are "
+            "honest and connected."
+        ]
+    return []
