@@ -22,7 +22,7 @@ from tacit.auditing.statements import NOUNS, image_steps
 from tacit.auditing.sum_verdicts import promise_of
 from tacit.auditing.symbolic.exposure import LEVELS
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.privacy.interpretation import SCALE, Strength, in_words, strength
+from tacit.privacy.interpretation import SCALE, Strength, in_short, in_words, strength
 from tacit.privacy.planning import round_up
 
 # From the worst to the best.
@@ -147,8 +147,7 @@ def _decide(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
     if gain := next((one for one in audit.gains if one.gains_samples), None):
         return "no", "No: training data can be rebuilt", f"{_capital(gain.statement)}."
     headlines = {finding.verdict.headline: finding for finding in reversed(findings)}
-    levels = [] if audit.exposure is None else audit.exposure.levels[audit.exposure.levels >= 0]
-    worst = LEVELS[int(np.max(levels))] if len(levels) else "nothing"
+    worst = LEVELS[0 if audit.exposure is None else int(audit.exposure.levels.max())]
     if found := headlines.get("exposed"):
         reason = f"{found.who} can compute gradients of client {found.verdict.victim} exactly."
         return "no", "No: gradients leak exactly", f"{reason} {GRADIENTS}."
@@ -290,9 +289,9 @@ def _heat_map(audit: Audit) -> list[str]:
     parts = int(((levels > LEVELS.index("noisy")) & (levels < LEVELS.index("gradient"))).sum())
     if not exact and not parts:
         return ["No single client can compute gradients of another, or sums of them, exactly."]
-    found = [f"gradients of the second in {exact}"] * (exact > 0)
-    found += [f"sums, differences or combinations of gradients in {parts}"] * (parts > 0)
-    return [f"In {pairs} pairs of clients, the first can compute exactly: {', '.join(found)}."]
+    found = [f"exact gradients in {exact}"] * (exact > 0)
+    found += [f"exact sums, differences or combinations of gradients in {parts}"] * (parts > 0)
+    return [f"Each client about each other, {pairs} pairs: {', '.join(found)}."]
 
 
 def _gains(audit: Audit) -> list[str]:
@@ -300,26 +299,31 @@ def _gains(audit: Audit) -> list[str]:
 
 
 def _guarantee(audit: Audit, findings: list[Finding]) -> list[str]:
-    """The guarantee against each adversary, in words."""
-    bounds: dict[tuple[float, float, str], list[Finding]] = {}
+    """The guarantee against each adversary: the worst in words, the others in short."""
+    without: dict[str, list[str]] = {}
+    bounded: dict[tuple[float, float], list[Finding]] = {}
     for finding in findings:
         best = finding.ledger.best
-        key = (best.epsilon, best.delta, best.why if math.isinf(best.epsilon) else "")
-        bounds.setdefault(key, []).append(finding)
-    sentences = []
-    for (epsilon, delta, why), several in sorted(bounds.items(), key=lambda item: -item[0][0]):
+        if math.isinf(best.epsilon):
+            # The formula is in the tables and proofs.
+            reason = best.why.split(": ")[0] if "·" in best.why else best.why
+            without.setdefault(reason, []).append(_lower(finding.who).rstrip(","))
+        else:
+            bounded.setdefault((best.epsilon, best.delta), []).append(finding)
+    sentences = [f"Nothing against {join(who)}: {why}." for why, who in without.items()]
+    for (epsilon, delta), several in sorted(bounded.items(), key=lambda item: -item[0][0]):
         who = join([_lower(one.who).rstrip(",") for one in several])
-        if math.isinf(epsilon):
-            sentences.append(f"No ε against {who}: {why}.")
-            continue
-        unit = several[0].ledger.unit
-        words = in_words(_rounded(epsilon), delta, unit)
-        sentences.append(f"Against {who}: {words}")
-    sentences = list(dict.fromkeys(sentences)) + _coalitions(audit)
-    if any(math.isfinite(epsilon) for epsilon, _, _ in bounds):
+        rounded, unit = _rounded(epsilon), several[0].ledger.unit
+        if rounded == max(_rounded(value) for value, _ in bounded):
+            sentences.append(f"Against {who}: {in_words(rounded, delta, unit)}")
+        else:
+            sentences.append(f"Against {who}: {in_short(rounded, delta)}")
+    sentences += _coalitions(audit)
+    if bounded:
         sentences.append(SCALE)
-        if not all(finding.is_proof for finding in findings if _is_bounded(finding)):
-            sentences.append(_why_no_proof(audit, [f for f in findings if _is_bounded(f)]))
+        known = [finding for finding in findings if _is_bounded(finding)]
+        if not all(finding.is_proof for finding in known):
+            sentences.append(_why_no_proof(audit, known))
     return sentences
 
 
@@ -329,10 +333,14 @@ def _coalitions(audit: Audit) -> list[str]:
     for one in audit.coalitions:
         size = len(one.example)
         worst[size] = max(worst.get(size, 0.0), one.bound.epsilon)
-    if not worst:
-        return []
-    listed = ", ".join(f"{size}: {_number(epsilon)}" for size, epsilon in sorted(worst.items()))
-    return [f"Proved ε against the worst coalition of each size: {listed}."]
+    sizes: dict[str, list[int]] = {}
+    for size, epsilon in sorted(worst.items()):
+        sizes.setdefault(_number(epsilon), []).append(size)
+    listed = [
+        f"of {those[0] if len(those) == 1 else f'{those[0]} to {those[-1]}'} ε = {epsilon}"
+        for epsilon, those in sizes.items()
+    ]
+    return [f"Proved against the worst coalition {', '.join(listed)}."] if listed else []
 
 
 def _is_bounded(finding: Finding) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import get_type_hints
+from typing import Any, cast, get_type_hints
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
@@ -25,14 +25,20 @@ from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.build import Experiment, make_algorithm_for
+from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
+from tacit.core.noise import Gaussian, Laplace
 from tacit.experiment.compare import keeps_guarantees, make_variant
+from tacit.graph import Graph
+from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
 
 MAX_CLIENTS = 30  # of graphs on which candidates are examined
+MAX_COMPLETE = 12  # clients of complete graphs that are examined
 FIRST_LOOK = 3  # iterations in which most candidates already leak
 SHOWN = 3  # candidates that are described
+FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
@@ -63,7 +69,8 @@ class Candidate:
     label: str
     changes: str  # what to write into the configuration
     algorithm: Algorithm
-    is_own: bool  # the audited algorithm with another option
+    graph: Graph
+    is_own: bool  # the audited algorithm with another option or graph
 
     @property
     def order(self) -> int:
@@ -86,19 +93,20 @@ def _others(audit: Audit, experiment: Experiment) -> list[str]:
     if not honest:
         return []
     victim = honest[0]
-    now = _examine(experiment.algorithm, experiment, adversaries, victim, audit.iterations)
+    audited = Candidate("", "", experiment.algorithm, experiment.graph, True)
+    now = _examine(audited, experiment, adversaries, victim, audit.iterations)
     before = [one.badness for one in now]
     worst = [one.rank for one in now]
     first_look = min(FIRST_LOOK, audit.iterations)
     promising, examined = [], 0
-    for candidate in _candidates(experiment):
+    for candidate in (*_more_neighbours(experiment), *_candidates(experiment)):
         examined += 1
-        ranks = _ranks(candidate.algorithm, experiment, adversaries, victim, first_look)
+        ranks = _ranks(candidate, experiment, adversaries, victim, first_look)
         if all(a <= b for a, b in zip(ranks, worst, strict=True)):
             promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
     better: list[str] = []
     for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
-        found = _examine(candidate.algorithm, experiment, adversaries, victim, audit.iterations)
+        found = _examine(candidate, experiment, adversaries, victim, audit.iterations)
         if _is_better(found, before):
             better.append(_describe(candidate, adversaries, now, found))
         if len(better) == SHOWN:
@@ -144,7 +152,25 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
             change = "" if name == own else f'algorithm.name = "{name}"'
             switch = f"algorithm.{option} = true" if option else ""
             changes = ", ".join(filter(None, (change, switch))) + promise
-            yield Candidate(label, changes, algorithm, name == own)
+            yield Candidate(label, changes, algorithm, experiment.graph, name == own)
+
+
+def _more_neighbours(experiment: Experiment) -> Iterator[Candidate]:
+    """The same algorithm on a complete graph, where all other clients are neighbours."""
+    graph, keys = experiment.graph, experiment.config.graph.model_dump(exclude_none=True)
+    complete = graph.clients * (graph.clients - 1)
+    if graph.clients > MAX_COMPLETE or len(graph.edges) >= complete:
+        return
+    changed: dict[str, Any] = {"kind": "complete"}
+    changed |= {key: keys[key] for key in ("clients", "mixing", "lazy") if key in keys}
+    try:
+        variant = make_config(experiment.config.as_dict() | {"graph": changed})
+        other = make_graph(variant.graph, variant.run.seed)
+        algorithm, _ = make_algorithm_for(variant, experiment.task, other)
+        algorithm.check_graph(other)
+    except Misuse:
+        return
+    yield Candidate(experiment.algorithm.name, 'graph.kind = "complete"', algorithm, other, True)
 
 
 def _delta(experiment: Experiment) -> float:
@@ -155,14 +181,15 @@ def _delta(experiment: Experiment) -> float:
 
 
 def _knowledge(
-    algorithm: Algorithm,
+    candidate: Candidate,
     experiment: Experiment,
     adversaries: list[Adversary],
     victim: int,
     iterations: int,
 ) -> list[Leakage]:
+    algorithm, graph = candidate.algorithm, candidate.graph
     common_start = experiment.setting.start_alike
-    run = run_on_symbols(algorithm, experiment.graph, iterations, common_start=common_start)
+    run = run_on_symbols(algorithm, graph, iterations, common_start=common_start)
     return [Leakage(Knowledge(run, adversary), victim) for adversary in adversaries]
 
 
@@ -174,33 +201,34 @@ def _rank(leakage: Leakage) -> int:
 
 
 def _ranks(
-    algorithm: Algorithm,
+    candidate: Candidate,
     experiment: Experiment,
     adversaries: list[Adversary],
     victim: int,
     iterations: int,
 ) -> list[int]:
-    known = _knowledge(algorithm, experiment, adversaries, victim, iterations)
+    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
     return [_rank(leakage) for leakage in known]
 
 
 def _examine(
-    algorithm: Algorithm,
+    candidate: Candidate,
     experiment: Experiment,
     adversaries: list[Adversary],
     victim: int,
     iterations: int,
 ) -> list[Knows]:
     """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
+    algorithm = candidate.algorithm
     budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
     found = []
-    known = _knowledge(algorithm, experiment, adversaries, victim, iterations)
+    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
     for adversary, leakage in zip(adversaries, known, strict=True):
         rank, bound = _rank(leakage), None
         if rank <= LEVELS.index("noisy"):
             bound = whole_run_bound(
                 algorithm,
-                experiment.graph,
+                candidate.graph,
                 adversary,
                 victim,
                 experiment.steps,
@@ -210,7 +238,10 @@ def _examine(
             )
         is_proof = bound is not None and IDEAL_NOISE not in bound.assumptions
         epsilon = bound.epsilon if bound is not None and is_proof else math.inf
-        found.append(Knows(rank, describe_knowledge(leakage), epsilon))
+        leak = describe_knowledge(leakage).replace(
+            f"see gradients of client {victim} ", "see them "
+        )
+        found.append(Knows(rank, leak, epsilon))
     return found
 
 
@@ -220,7 +251,8 @@ def _describe(
     """What a candidate changes, adversaries with the same outcome together."""
     outcomes: dict[str, list[str]] = {}
     for adversary, before, after in zip(adversaries, now, found, strict=True):
-        same = before.badness == after.badness
+        is_exact = after.rank > LEVELS.index("noisy")
+        same = before == after or (is_exact and before.rank == after.rank)
         outcome = "can learn as much as now" if same else _outcome(after)
         outcomes.setdefault(outcome, []).append(_who(adversary))
     listed = "; ".join(f"{join(who)} {outcome}" for outcome, who in outcomes.items())
@@ -241,20 +273,76 @@ def _who(adversary: Adversary) -> str:
 
 
 def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
-    """How much noise of the same kind would give ε below the vacuous, or half the promised ε."""
+    """What more noise of the same kind gives: half an ε, or one that is not vacuous."""
     algorithm = experiment.algorithm
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
-    if budget is not None:
-        if not math.isfinite(budget.epsilon):
-            return [
-                "`[privacy] epsilon` is inf: any finite value adds noise and gives a guarantee."
-            ]
-        stronger = replace(budget, noise_multiplier=2 * budget.noise_multiplier)
-        spent = stronger.spent(experiment.steps)
+    if isinstance(algorithm, PrivateAlgorithm):
+        return _more_calibrated_noise(algorithm.budget, experiment)
+    ledgers = [ledger for result in audit.results for ledger in result.ledgers]
+    worst = max(ledgers, key=lambda ledger: ledger.best.epsilon)
+    if any("not clipped" in ledger.best.why for ledger in ledgers):
         return [
-            f"Twice the noise (multiplier {2 * budget.noise_multiplier:.3g} in place of "
-            f"{budget.noise_multiplier:.3g}) gives ε = {rounded_up(spent)} in place of "
-            f"{budget.epsilon:g}, if {budget.honest} of {experiment.graph.clients} clients are "
-            "honest and connected."
+            f"Nothing bounds what client {worst.victim} contributes: {worst.best.why}. "
+            "`[run.clip] bound` is needed for any guarantee."
         ]
-    return []
+    if not VACUOUS <= worst.best.epsilon < math.inf:
+        return []
+    adversary = next(one.adversary for one in audit.results if worst in one.ledgers)
+    return _more_noise(experiment, adversary, worst.victim, worst.best.epsilon, worst.delta)
+
+
+def _more_calibrated_noise(budget: Budget | None, experiment: Experiment) -> list[str]:
+    if budget is None or not math.isfinite(budget.epsilon):
+        return ["`[privacy] epsilon` is inf: a finite value adds noise and gives a guarantee."]
+    sigma = budget.noise_multiplier
+    spent = replace(budget, noise_multiplier=2 * sigma).spent(experiment.steps)
+    return [
+        f"Twice the noise (multiplier {2 * sigma:.3g} in place of {sigma:.3g}) gives "
+        f"ε = {rounded_up(spent)} in place of {budget.epsilon:g}, if {budget.honest} of "
+        f"{experiment.graph.clients} clients are honest and connected."
+    ]
+
+
+def _more_noise(
+    experiment: Experiment, adversary: Adversary, victim: int, epsilon: float, delta: float
+) -> list[str]:
+    """The least power of ten of more noise for which ε is not vacuous."""
+    algorithm, task = experiment.algorithm, experiment.task
+    noises = {
+        option: value
+        for option in options_of(type(algorithm))
+        if isinstance(value := getattr(algorithm, option), Laplace | Gaussian) and value.scale > 0
+    }
+    found = epsilon
+    for factor in FACTORS if noises else ():
+        changed = {
+            option: replace(noise, scale=factor * noise.scale) for option, noise in noises.items()
+        }
+        bound = whole_run_bound(
+            replace(cast(Any, algorithm), **changed),
+            experiment.graph,
+            adversary,
+            victim,
+            experiment.steps,
+            clip=task.clip,
+            parameters=task.parameters,
+            delta=delta,
+        )
+        if bound is None:
+            return []
+        found = bound.epsilon
+        if found < VACUOUS:
+            ideal = ", for ideal noise" if IDEAL_NOISE in bound.assumptions else ""
+            options = ", ".join(
+                f"algorithm.{option}.scale = {noise.scale:g}" for option, noise in changed.items()
+            )
+            return [
+                f"{factor:,} times the noise (`{options}`) gives ε = {rounded_up(found)} against "
+                f"{_who(adversary)} in place of {rounded_up(epsilon)}{ideal}. What that costs in "
+                "accuracy was not measured."
+            ]
+    if not noises:
+        return []
+    return [
+        f"Even {FACTORS[-1]:,} times the noise leaves ε = {rounded_up(found)} against "
+        f"{_who(adversary)}: more of this noise does not help."
+    ]

@@ -62,6 +62,17 @@ def true_positives(epsilon: float, delta: float = 0.0, rate: float = FALSE_POSIT
     return max(rate, min(1.0, growth * rate + delta, 1 - math.exp(-epsilon) * (1 - delta - rate)))
 
 
+def in_short(epsilon: float, delta: float) -> str:
+    """ε in one sentence.
+
+    Example:
+        >>> in_short(2.62, 1e-5)
+        'ε = 2.62 at δ = 1e-05 is moderate (right guesses: at most 93.3 %).'
+    """
+    right = _percent(correct_guesses(epsilon, delta))
+    return f"{_named(epsilon, delta)} is {strength(epsilon)} (right guesses: at most {right})."
+
+
 def in_words(epsilon: float, delta: float, unit: Literal["sample", "client"]) -> str:
     """ε in two sentences: its strength, and what the best possible attack can do.
 
@@ -74,8 +85,7 @@ def in_words(epsilon: float, delta: float, unit: Literal["sample", "client"]) ->
         if unit == "sample"
         else "a client has its data or any other"
     )
-    number = f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
-    named = f"ε = {number}" + (f" at δ = {delta:g}" if delta else "")
+    named = _named(epsilon, delta)
     found, right = strength(epsilon), _percent(correct_guesses(epsilon, delta))
     if found == "vacuous":
         return (
@@ -88,6 +98,11 @@ def in_words(epsilon: float, delta: float, unit: Literal["sample", "client"]) ->
         f"at most {right} of the time, where a coin is right 50 %. With 1 % false alarms it "
         f"detects at most {caught}."
     )
+
+
+def _named(epsilon: float, delta: float) -> str:
+    number = f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
+    return f"ε = {number}" + (f" at δ = {delta:g}" if delta else "")
 
 
 def _percent(share: float) -> str:
