@@ -337,10 +337,11 @@ def _coalitions(audit: Audit) -> list[str]:
     for size, epsilon in sorted(worst.items()):
         sizes.setdefault(_number(epsilon), []).append(size)
     listed = [
-        f"of {those[0] if len(those) == 1 else f'{those[0]} to {those[-1]}'} ε = {epsilon}"
+        f"{those[0]}{f' to {those[-1]}' if len(those) > 1 else ''} "
+        f"client{'s' * (those[-1] > 1)}: ε = {epsilon}"
         for epsilon, those in sizes.items()
     ]
-    return [f"Proved against the worst coalition {', '.join(listed)}."] if listed else []
+    return [f"Proved against the worst coalition of {'; of '.join(listed)}."] if listed else []
 
 
 def _is_bounded(finding: Finding) -> bool:

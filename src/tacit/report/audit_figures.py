@@ -62,16 +62,20 @@ def exposure_figure(exposure: Exposure) -> Figure:
             colour = HEAT_INK if level in DARK_TEXT else INK
             size = min(9.0, 0.33 * 72 * (width - 0.8) / clients)
             style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": colour}
-            axes.text(column, row, f"{deviation:.2g}", **style)
+            axes.text(column, row, f"{deviation:.2g}".replace("0.", ".", 1), **style)
     ticks = range(0, clients, 1 if clients <= MAX_NUMBERED else clients // 15)
     axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
     axes.set(xlabel="about client", ylabel="what this client learns", xticks=ticks, yticks=ticks)
-    axes.tick_params(length=0)
+    # Large figures are shown smaller.
+    size = 10 * max(1.0, width / 6.6)
+    axes.tick_params(length=0, labelsize=size)
+    axes.xaxis.label.set_size(size)
+    axes.yaxis.label.set_size(size)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     handles = [Patch(facecolor=LEVEL_COLOURS[one], label=MEANING[one]) for one in LEVELS]
-    title = "from least to most"
-    figure.legend(handles=handles, loc="outside lower left", title=title, alignment="left")
+    key: dict[str, Any] = {"title": "from least to most", "alignment": "left", "fontsize": size}
+    figure.legend(handles=handles, loc="outside lower left", title_fontsize=size, **key)
     return figure
 
 

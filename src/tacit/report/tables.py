@@ -122,25 +122,26 @@ def difference_table(groups: Sequence[RunGroup]) -> str:
     """
     first, rows, places = groups[0], [], []
     for place, group in enumerate(groups[1:], 1):
-        for metric, unit, form in (("accuracy", "points", ".2f"), ("loss", "", ".4g")):
+        for metric, form in (("accuracy", ".2f"), ("loss", ".4g")):
             base, values = _by_seed(first, metric), _by_seed(group, metric)
             if shared := [seed for seed in base if seed in values]:
                 found = paired_difference(
                     [values[seed] for seed in shared], [base[seed] for seed in shared]
                 )
-                row = [_marker(place) + escape(group.name), metric.capitalize(), str(len(shared))]
-                rows.append([*row, *_difference_cells(found, unit, form)])
+                what = "Accuracy (points)" if metric == "accuracy" else "Loss"
+                row = [_marker(place) + escape(group.name), what, str(len(shared))]
+                rows.append([*row, *_difference_cells(found, form)])
                 places.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
     title = f"Difference to {first.name}, paired by seed"
     return table(header, rows, title, places) if rows else ""
 
 
-def _difference_cells(found: Interval, unit: str, form: str) -> list[str]:
+def _difference_cells(found: Interval, form: str) -> list[str]:
     def signed(value: float) -> str:
         return format_number(value, f"+{form}").replace("-", "−")
 
-    mean = f"{signed(found.mean)} {unit}".rstrip()
+    mean = signed(found.mean)
     if math.isnan(found.low):
         return [mean, "–", "one seed: no interval" if found.count == 1 else "not finite"]
     if not found.excludes_zero:
@@ -178,14 +179,14 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
             _Column("Accuracy (%)<br>mean", final("accuracy", "mean"), ".2f"),
             _Column("Accuracy (%)<br>lowest", final("accuracy", "min"), ".2f"),
             _Column("Accuracy (%)<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
-            _Column("Accuracy (%)<br>average model", final("accuracy", "average_model"), ".2f"),
+            _Column("Accuracy (%)<br>of average", final("accuracy", "average_model"), ".2f"),
         ]
     if any(summary.msd is not None for summary in summaries):
         columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
     return [
         *columns,
         _Column("Loss<br>mean", final("loss", "mean"), ".4g"),
-        _Column("Loss<br>average model", final("loss", "average_model"), ".4g", over_seeds=False),
+        _Column("Loss<br>of average", final("loss", "average_model"), ".4g", over_seeds=False),
         _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
 
