@@ -178,7 +178,9 @@ def audit(
                 canaries=options if canaries else None,
                 progress=progress,
             )
-        written, page = auditing.write_audit(found[label], subject, folder / label)
+            written, page = auditing.write_audit(
+                found[label], subject, folder / label, progress=progress
+            )
     if federation is not None and federation.member is not None and has_transcript:
         from tacit.core.storage import write_json
         from tacit.peer.federation.folders import NodeFolder

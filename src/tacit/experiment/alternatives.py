@@ -16,6 +16,7 @@ from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer, describe_adversary, describe_knowledge, join
+from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.result import Audit
@@ -78,12 +79,16 @@ class Candidate:
         return 0 if self.is_own else 1 if isinstance(self.algorithm, PrivateAlgorithm) else 2
 
 
-def with_alternatives(answer: Answer, audit: Audit, experiment: Experiment) -> Answer:
-    """The answer with what would change it."""
-    return replace(answer, changes=[*_own_noise(audit, experiment), *_others(audit, experiment)])
+def with_alternatives(
+    answer: Answer, audit: Audit, experiment: Experiment, progress: Progress | None = None
+) -> Answer:
+    """The answer with what would change it; `progress` is called as in `tacit.audit`."""
+    report = progress or (lambda what, done, of: None)
+    found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
+    return replace(answer, changes=found)
 
 
-def _others(audit: Audit, experiment: Experiment) -> list[str]:
+def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]:
     """Candidates that leak less to some adversaries of the audit and not more to any."""
     if experiment.graph.clients > MAX_CLIENTS:
         return [f"Other algorithms are examined on graphs of up to {MAX_CLIENTS} clients only."]
@@ -98,9 +103,10 @@ def _others(audit: Audit, experiment: Experiment) -> list[str]:
     before = [one.badness for one in now]
     worst = [one.rank for one in now]
     first_look = min(FIRST_LOOK, audit.iterations)
-    promising, examined = [], 0
-    for candidate in (*_more_neighbours(experiment), *_candidates(experiment)):
-        examined += 1
+    promising = []
+    candidates = [*_more_neighbours(experiment), *_candidates(experiment)]
+    for number, candidate in enumerate(candidates, 1):
+        report("examining what would change the answer", number, len(candidates))
         ranks = _ranks(candidate, experiment, adversaries, victim, first_look)
         if all(a <= b for a, b in zip(ranks, worst, strict=True)):
             promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
@@ -113,8 +119,8 @@ def _others(audit: Audit, experiment: Experiment) -> list[str]:
             break
     if not better:
         return [
-            f"None of {examined} other algorithms and options leaks less to these adversaries on "
-            f"this graph ({audit.iterations} iterations examined)."
+            f"None of {len(candidates)} other algorithms and options leaks less to these "
+            f"adversaries ({audit.iterations} iterations examined)."
         ]
     return [*better, "Accuracy of these was not measured: compare it with `tacit compare`."]
 

@@ -191,8 +191,13 @@ def promised_delta(algorithm: Algorithm) -> float:
     return 1e-5 if budget is None else budget.delta
 
 
-def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:
-    """Write audit.json and report.html; the report of a run gets the audit as sections."""
+def write_audit(
+    audit: Audit, subject: AuditSubject, out: Path, progress: Progress | None = None
+) -> tuple[Path, Path]:
+    """Write audit.json and report.html; the report of a run gets the audit as sections.
+
+    Before, it examines what would change the answer; `progress` is called as in `audit`.
+    """
     from tacit.auditing.answer import answer_of
     from tacit.experiment.alternatives import with_alternatives
     from tacit.report.audit_sections import audit_page, stored_audit
@@ -201,7 +206,7 @@ def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, P
 
     out.mkdir(parents=True, exist_ok=True)
     numbers, page = out / "audit.json", out / "report.html"
-    answer = with_alternatives(answer_of(audit), audit, subject.experiment)
+    answer = with_alternatives(answer_of(audit), audit, subject.experiment, progress)
     write_json(numbers, audit.as_dict() | {"answer": answer.as_dict()})
     made = current_provenance()
     folder = None if subject.folder is None else subject.folder.path
