@@ -112,20 +112,18 @@ def describe_adversary(adversary: Adversary) -> str:
 
     Example:
         >>> describe_adversary(Adversary.parse("curious(1,4)+eavesdropper"))
-        'Clients 1 and 4 together, who also tap the network,'
+        'Clients 1, 4 and an eavesdropper together'
     """
     members = [str(client) for client in sorted(adversary.corrupt)]
+    if adversary.listens and members:
+        members.append("an eavesdropper")
     if adversary.is_server:
         return "The server"
     if not members:
         return "An eavesdropper"
-    who = f"Client {members[0]}"
-    if len(members) > 1:
-        who = f"Clients {', '.join(members[:-1])} and {members[-1]} together"
-    also = " and deviating" if adversary.malicious and adversary.listens else ""
-    if adversary.listens:
-        return f"{who}, who also tap{'s' * (len(members) == 1)} the network{also},"
-    return f"{who}, deviating from the protocol," if adversary.malicious else who
+    who = f"{'client' if len(adversary.corrupt) == 1 else 'clients'} {join(members)}"
+    who = f"{who} together" if len(members) > 1 else who
+    return f"Deviating {who}" if adversary.malicious else _capital(who)
 
 
 def _findings(audit: Audit) -> Iterator[Finding]:
@@ -183,7 +181,7 @@ def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str,
     }
     level, verdict = title[found]
     reason = (
-        f"It is proved from the messages that {_lower(worst.who).rstrip(',')} can learn at most "
+        f"It is proved from the messages that {_lower(worst.who)} can learn at most "
         f"ε = {_number(bound.epsilon)} per {worst.ledger.unit} in the whole run; no adversary of "
         "this audit learns more."
     )
@@ -307,12 +305,12 @@ def _guarantee(audit: Audit, findings: list[Finding]) -> list[str]:
         if math.isinf(best.epsilon):
             # The formula is in the tables and proofs.
             reason = best.why.split(": ")[0] if "·" in best.why else best.why
-            without.setdefault(reason, []).append(_lower(finding.who).rstrip(","))
+            without.setdefault(reason, []).append(_lower(finding.who))
         else:
             bounded.setdefault((best.epsilon, best.delta), []).append(finding)
     sentences = [f"Nothing against {join(who)}: {why}." for why, who in without.items()]
     for (epsilon, delta), several in sorted(bounded.items(), key=lambda item: -item[0][0]):
-        who = join([_lower(one.who).rstrip(",") for one in several])
+        who = join([_lower(one.who) for one in several])
         rounded, unit = _rounded(epsilon), several[0].ledger.unit
         if rounded == max(_rounded(value) for value, _ in bounded):
             sentences.append(f"Against {who}: {in_words(rounded, delta, unit)}")
@@ -354,7 +352,7 @@ def _limits(audit: Audit) -> list[str]:
     who = join(
         list(dict.fromkeys(_lower(describe_adversary(one.adversary)) for one in audit.results))
     )
-    examined = f"Examined: what {who.rstrip(',')} can learn about client {victims} "
+    examined = f"Examined: what {who} can learn about client {victims} "
     examined += f"of {clients} in the first {audit.iterations} iterations"
     if audit.exposure is not None:
         examined += ", and what every single client learns about every other"

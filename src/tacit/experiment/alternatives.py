@@ -274,7 +274,7 @@ def _outcome(knows: Knows) -> str:
 
 
 def _who(adversary: Adversary) -> str:
-    text = describe_adversary(adversary).rstrip(",")
+    text = describe_adversary(adversary)
     return text[0].lower() + text[1:]
 
 

@@ -201,13 +201,13 @@ function addRuns(fieldset) {
 
 const UNITS = {kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, PB: 1e15, ms: 1e-3, min: 60, h: 3600};
 
-// "1.2 MB", "4 min 05 s", "81.2 ± 0.3", "ε ≤ 3" and "∞" as numbers; the others are NaN.
+// "1.2 MB", "4 min 05 s", "81.2 ± 0.3", "ε ≤ 3" and "∞" as numbers; others have none.
 function number(text) {
   if (text === "∞") return Infinity;
   const parts = text.replaceAll(",", "").replaceAll("−", "-").split(" ± ")[0]
     .matchAll(/([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z]+)?/g);
   const values = [...parts].map(([, value, unit]) => Number(value) * (UNITS[unit] ?? 1));
-  return values.length ? values.reduce((sum, one) => sum + one) : NaN;
+  return values.length ? values.reduce((sum, one) => sum + one) : undefined;
 }
 
 function addSorting(table) {
@@ -229,7 +229,7 @@ function addSorting(table) {
         const [one, other] = [value(a), value(b)];
         if (!numeric) return sign * one.localeCompare(other, "en", {numeric: true});
         const [x, y] = [number(one), number(other)];
-        if (isNaN(x) || isNaN(y)) return isNaN(x) - isNaN(y);
+        if (x === undefined || y === undefined) return (x === undefined) - (y === undefined);
         return sign * (x - y);
       });
       body.append(...rows);
