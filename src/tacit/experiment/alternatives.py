@@ -122,7 +122,7 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
             f"None of {len(candidates)} other algorithms and options leaks less to these "
             f"adversaries ({audit.iterations} iterations examined)."
         ]
-    return [*better, "Accuracy of these was not measured: compare it with `tacit compare`."]
+    return [*better, "What these cost in accuracy was not measured: see `tacit compare`."]
 
 
 def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
@@ -245,7 +245,7 @@ def _examine(
         is_proof = bound is not None and IDEAL_NOISE not in bound.assumptions
         epsilon = bound.epsilon if bound is not None and is_proof else math.inf
         leak = describe_knowledge(leakage).replace(
-            f"see gradients of client {victim} ", "see them "
+            f"see gradients of client {victim} ", "see its gradients "
         )
         found.append(Knows(rank, leak, epsilon))
     return found

@@ -43,8 +43,8 @@ def unaudited_answer(group: RunGroup) -> StoredAnswer:
         return StoredAnswer(
             level="unknown",
             verdict="Not known: not audited",
-            reason=f"{summary.algorithm} promises no guarantee, and nobody has examined what its "
-            "messages reveal.",
+            reason=f"{summary.algorithm} promises no guarantee, and what its messages reveal was "
+            "not examined.",
             limits=limits,
         )
     spending = Spending.of(summary.privacy.model_dump(), summary.steps, run.clients)

@@ -60,7 +60,7 @@ def exposure_figure(exposure: Exposure) -> Figure:
         _cell(axes, column, row, 0.94, 0.94, LEVEL_COLOURS[level], gid=tip)
         if clients <= MAX_NUMBERED and has_noise:
             colour = HEAT_INK if level in DARK_TEXT else INK
-            size = min(9.0, 0.33 * 72 * (width - 0.8) / clients)
+            size = min(10.5, 0.36 * 72 * (width - 0.8) / clients)
             style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": colour}
             axes.text(column, row, f"{deviation:.2g}".replace("0.", ".", 1), **style)
     ticks = range(0, clients, 1 if clients <= MAX_NUMBERED else clients // 15)
