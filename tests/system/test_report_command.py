@@ -1,5 +1,8 @@
 """`tacit report`: of one run, of several, elsewhere."""
 
+import json
+import re
+
 
 def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path):
     for seed in (0, 1):
@@ -24,12 +27,45 @@ def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path)
     assert "2 runs" in (tmp_path / "both.html").read_text()
 
 
-def test_an_unfinished_run_cannot_be_reported(tacit_here, config, tmp_path):
+def test_a_run_that_has_not_ended_can_be_reported(tacit_here, config, tmp_path):
     tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
     (tmp_path / "out" / "summary.json").unlink()
-    answer = tacit_here("report", "out")
-    assert (answer.code, answer.out) == (2, "")
-    assert "out/summary.json" in answer.err
+    assert tacit_here("report", "out").code == 0
+    assert "has not ended" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_report_after_an_audit_keeps_it(tacit_here, config, tmp_path):
+    tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
+    page = tmp_path / "out" / "report.html"
+    assert "Not known: not audited" in page.read_text()
+    options = ("--no-attacks", "-n", "2", "--adversary", "curious(1)")
+    assert tacit_here("audit", "out", *options).code == 0
+    audited = page.read_text()
+    verdict = json.loads((tmp_path / "out" / "audit.json").read_text())["answer"]["verdict"]
+    assert verdict in audited
+    assert tacit_here("report", "out").code == 0
+    again = page.read_text()
+    assert verdict in again
+    assert "not audited" not in again
+    assert again.count("<svg") == audited.count("<svg")
+    for text in ("Audit: what is proved", "tacit run", "tacit audit out", "tacit report out"):
+        assert text in again, text
+
+
+def test_a_comparison_keeps_its_order(tacit_here, config, tmp_path):
+    options = "--algorithms lppa,dsgt --seeds 1 --out both --set run.rounds=1"
+    assert tacit_here("compare", config, *options.split()).code == 0
+    order = re.compile(r'name="(\w+)" value="(\d)"')
+    first = order.findall((tmp_path / "both" / "report.html").read_text())
+    assert first == [("lppa", "0"), ("dsgt", "1")]
+    assert tacit_here("report", "both").code == 0
+    assert order.findall((tmp_path / "both" / "report.html").read_text()) == first
+
+
+def test_watch_writes_no_file(tacit_here, config):
+    answer = tacit_here("report", "out", "--watch", "--out", "x.html")
+    assert answer.code == 2
+    assert "--watch writes no file" in answer.err
 
 
 def test_a_run_that_diverged_can_be_reported(tacit_here, config, tmp_path):

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tacit.core.provenance import processor_name
+
 # Load per core above which other processes disturb the times.
 BUSY = 0.25
 
@@ -35,7 +37,7 @@ class Machine:
     def current(cls, device: torch.device | str = "cpu") -> Machine:
         on_gpu = torch.device(device).type == "cuda"
         return cls(
-            processor=_processor(Path("/proc/cpuinfo")),
+            processor=processor_name(Path("/proc/cpuinfo")),
             cores=available_cores(),
             threads=torch.get_num_threads(),
             wait_policy=os.environ.get("OMP_WAIT_POLICY"),
@@ -73,18 +75,3 @@ def available_memory() -> int | None:
 def available_cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processor(cpuinfo: Path) -> str:
-    """The name of the processor, or its part number; on Linux `platform` does not know it."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        lines = []
-    pairs = (line.partition(":") for line in lines)
-    facts = {key.strip(): value.strip() for key, _, value in pairs}
-    if name := facts.get("model name"):
-        return name
-    if "CPU part" in facts:
-        return f"{platform.machine()} {facts.get('CPU implementer', '?')}/{facts['CPU part']}"
-    return platform.processor() or platform.machine()

@@ -133,6 +133,7 @@ def audit(
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit import print_audit, print_audits
     from tacit.cli.progress import ProgressBar
+    from tacit.core.storage import read_json, write_json
     from tacit.experiment import auditing
     from tacit.experiment.compare import split_outside_brackets
 
@@ -188,9 +189,10 @@ def audit(
                 canaries=options if canaries else None,
                 progress=progress,
             )
-        written, page = auditing.write_audit(found[label], subject, folder / label)
+            written, page = auditing.write_audit(
+                found[label], subject, folder / label, progress=progress
+            )
     if federation is not None and federation.member is not None and has_transcript:
-        from tacit.core.storage import write_json
         from tacit.peer.federation.folders import NodeFolder
         from tacit.peer.node.sent_audit import audit_sent
 
@@ -206,7 +208,7 @@ def audit(
         if sent is not None:
             write_json(folder / "sent.json", sent.as_dict())
     if as_json:
-        plain = {label: one.as_dict() for label, one in found.items()}
+        plain = {label: read_json(folder / label / "audit.json") for label in found}
         if sent is not None:
             plain[""]["sent"] = sent.as_dict()
         print(json.dumps(plain if algorithms is not None else plain[""]))

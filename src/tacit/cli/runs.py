@@ -54,6 +54,7 @@ def run(
 ) -> None:
     """Run one experiment; write its history, checkpoints, summary and report."""
     from tacit.config.loading import load_config
+    from tacit.core.provenance import current_provenance
     from tacit.engines.torchrun import join_process_group
     from tacit.experiment.run import run as run_config
     from tacit.record.history import decibels
@@ -70,7 +71,7 @@ def run(
                 experiment, out, data_folder=data, resume=resume, listener=listener, group=group
             ).summary
     title = f"{experiment.algorithm.name} on {experiment.task_name}"
-    report = write_report([out], out / "report.html", title=title)
+    report = write_report([out], out / "report.html", title=title, made=current_provenance())
     if as_json:
         print(json.dumps(summary))
         return
@@ -121,6 +122,7 @@ def compare(
 ) -> None:
     """Run several algorithms on one experiment, paired by seed, and report mean ± deviation."""
     from tacit.config.loading import load_config
+    from tacit.core.provenance import current_provenance
     from tacit.experiment import compare as comparing
     from tacit.report.report import write_report
 
@@ -143,7 +145,8 @@ def compare(
         keys = ", ".join(f"algorithm.{key}" for key in unused)
         print(f"Not used, because none of these algorithms has it: {keys}", file=sys.stderr)
     title = f"Comparison on {experiment.task_name}"
-    report = write_report(comparison.folders, out / "report.html", title=title)
+    page, made = out / "report.html", current_provenance()
+    report = write_report(comparison.folders, page, title=title, made=made)
     if as_json:
         print(json.dumps(comparison.as_dict()))
         return
@@ -213,6 +216,17 @@ def report(
     figures: Annotated[
         FigureFormat | None, typer.Option(help="Also write every figure, in this format.")
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Serve the page on this machine, new at every load, until Ctrl-C; it reloads "
+            "itself while a run has not ended.",
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of --watch (default: any free one).")
+    ] = 0,
 ) -> None:
     """Write the report of one run, of several side by side, or of a node."""
     if len(folders) == 1 and (folders[0] / "node.pem").exists():
@@ -222,15 +236,29 @@ def report(
             )
         from tacit.peer.node.node_report import write_node_report
 
+        if watch:
+            raise Misuse(
+                "--watch is for runs.", "`tacit federation dashboard` shows nodes while they train."
+            )
         page = out or folders[0] / "report.html"
         write_node_report(folders[0], page, allow_code or (), data)
         print(f"Report: {page}")
         return
+    from tacit.core.provenance import current_provenance
     from tacit.report.report import write_report
 
+    if watch:
+        from tacit.cli.watch import serve_report
+
+        if out is not None:
+            raise Misuse("--watch writes no file.", "Leave out --out, or leave out --watch.")
+        serve_report(lambda: [run for folder in folders for run in _runs_in(folder)], port)
+        return
     runs = [run for folder in folders for run in _runs_in(folder)]
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    page = write_report(runs, out or folders[0] / "report.html", title=title)
+    page = write_report(
+        runs, out or folders[0] / "report.html", title=title, made=current_provenance()
+    )
     print(f"Report: {page}")
     if csv or latex or figures:
         from tacit.report.paper_files import write_paper_files
@@ -241,7 +269,22 @@ def report(
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """The folder itself if it is a run, or else the runs directly in it."""
+    """The folder itself if it is a run, or else the runs directly in it.
+
+    Runs of a comparison stay in its order, and so keep their colours.
+    """
     if (folder / "history.jsonl").exists() or not folder.is_dir():
         return [folder]
-    return sorted(path.parent for path in folder.glob("*/history.jsonl")) or [folder]
+    found = sorted(path.parent for path in folder.glob("*/history.jsonl"))
+    order = {name: place for place, name in enumerate(_compared(folder / "compare.json"))}
+    return sorted(found, key=lambda path: order.get(path.name, len(order))) or [folder]
+
+
+def _compared(path: Path) -> list[str]:
+    """The names of the runs in a compare.json, in order; [] if there is none."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        labels, seeds = [row["label"] for row in table["rows"]], table["seeds"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [f"{label}-seed{seed}" for label in labels for seed in seeds]

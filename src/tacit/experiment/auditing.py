@@ -22,6 +22,7 @@ from tacit.config.loading import load_config, no_note
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
+from tacit.core.provenance import current_provenance
 from tacit.core.storage import require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.compare import make_variant
@@ -207,20 +208,34 @@ def promised_delta(algorithm: Algorithm) -> float:
     return 1e-5 if budget is None else budget.delta
 
 
-def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:
-    """Write audit.json and report.html; the report of a run gets the audit as sections."""
-    from tacit.report.audit_sections import audit_page, audit_sections
+def write_audit(
+    audit: Audit, subject: AuditSubject, out: Path, progress: Progress | None = None
+) -> tuple[Path, Path]:
+    """Write audit.json and report.html; the report of a run gets the audit as sections.
+
+    Before, it examines what would change the answer; `progress` is called as in `audit`.
+    """
+    from tacit.auditing.answer import answer_of
+    from tacit.experiment.alternatives import with_alternatives
+    from tacit.report.audit_sections import audit_page, stored_audit
     from tacit.report.report import write_report
+    from tacit.report.stored_audit import FILE, config_digest
 
     require_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     numbers, page = out / "audit.json", out / "report.html"
-    write_json(numbers, audit.as_dict())
+    answer = with_alternatives(answer_of(audit), audit, subject.experiment, progress)
+    write_json(numbers, audit.as_dict() | {"answer": answer.as_dict()})
+    made = current_provenance()
+    folder = None if subject.folder is None else subject.folder.path
+    stored = stored_audit(audit, answer, "" if folder is None else config_digest(folder), made)
     title = f"Audit of {audit.setting.algorithm.name} on {subject.experiment.config.task_name}"
-    if subject.folder is not None and (subject.folder.path / "summary.json").exists():
-        write_report([subject.folder.path], page, title=title, sections=audit_sections(audit))
+    if folder is not None and (folder / "history.jsonl").exists():
+        # In the folder of the run, later reports find it.
+        write_json(out / FILE, stored.model_dump())
+        write_report([folder], page, title=title, made=made, audit=stored)
     else:
-        write_text(page, audit_page(audit, title))
+        write_text(page, audit_page(audit, stored, title))
     return numbers, page
 
 

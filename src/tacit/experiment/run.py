@@ -14,6 +14,7 @@ from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere
+from tacit.core.provenance import current_provenance
 from tacit.core.storage import append_text, write_json, write_text
 from tacit.core.version import __version__
 from tacit.data import Dataset
@@ -28,7 +29,7 @@ from tacit.record.callbacks import close, why_stop
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OPTIONAL, History, Record
 from tacit.record.model_files import ModelLayout
-from tacit.report.finished_run import StoredGraph, StoredPartition
+from tacit.report.finished_run import PROVENANCE, StoredGraph, StoredPartition
 from tacit.simulation import Simulation
 
 
@@ -233,6 +234,7 @@ class _ActiveRun:
             # With the backend of the gradients, so that this file gives the same bits again.
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
+            write_json(folder.path / PROVENANCE, current_provenance())
         folder.write("graph.json", StoredGraph.of(experiment.setting.world))
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)

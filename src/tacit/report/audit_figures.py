@@ -12,28 +12,31 @@ from matplotlib.patches import Patch, Rectangle
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.scoring.images import match, reorder
+from tacit.auditing.statements import NOUNS
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
+from tacit.report.figure_data import csv_text
 from tacit.report.style import (
     GRID,
+    HEAT,
+    HEAT_INK,
     INK,
     MUTED,
     PALETTE,
-    PAPER,
     new_figure,
     plot_style,
     series_style,
 )
 
-LEVEL_COLOURS = dict(
-    zip(LEVELS, (GRID, PALETTE[4], PALETTE[5], PALETTE[3], PALETTE[1]), strict=True)
-)
+LEVEL_COLOURS = dict(zip(LEVELS, HEAT, strict=True))
+# Cells of these levels have a colour of medium lightness in both themes.
+DARK_TEXT = ("sum", "difference")
 STATUSES = {
     "exact": (PALETTE[1], "known exactly"),
     "noisy": (PALETTE[4], "known with noise"),
     "hidden": (GRID, "not known"),
 }
-MAX_NUMBERED = 16  # clients up to which cells of the heat map show the noise
+MAX_NUMBERED = 24  # clients up to which cells of the heat map show the noise
 PICTURES = 10  # samples shown of an attack
 
 
@@ -42,23 +45,59 @@ def exposure_figure(exposure: Exposure) -> Figure:
     """A cell per pair: what the row's client learns about the gradients of the column's client."""
     levels = exposure.levels
     clients = len(levels)
-    figure, axes = new_figure(5.6, 5.6)
+    # Inches: cells are large enough for a number, up to the width of a page.
+    width = min(9.0, max(5.6, 0.42 * clients + 0.8))
+    figure, axes = new_figure(width, width + 0.8)
     axes.grid(False)
     for row, column in np.ndindex(clients, clients):
-        level = int(levels[row, column])
-        colour = PAPER if level < 0 else LEVEL_COLOURS[LEVELS[level]]
-        _cell(axes, column, row, 0.94, 0.94, colour)
+        if row == column:
+            continue
+        level = LEVELS[levels[row, column]]
+        tip = f"tip:client {row} about client {column}: {MEANING[level]}"
         deviation = float(exposure.deviations[row, column])
-        if clients <= MAX_NUMBERED and level >= 0 and 0 < deviation < np.inf:
-            style = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
-            axes.text(column, row, f"{deviation:.2g}", **style)
-    ticks = range(0, clients, max(1, clients // 15))
+        has_noise = 0 < deviation < np.inf
+        tip += f"; noise of deviation {deviation:.3g} on the best known gradient" * has_noise
+        _cell(axes, column, row, 0.94, 0.94, LEVEL_COLOURS[level], gid=tip)
+        if clients <= MAX_NUMBERED and has_noise:
+            colour = HEAT_INK if level in DARK_TEXT else INK
+            size = min(10.5, 0.36 * 72 * (width - 0.8) / clients)
+            style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": colour}
+            axes.text(column, row, f"{deviation:.2g}".replace("0.", ".", 1), **style)
+    ticks = range(0, clients, 1 if clients <= MAX_NUMBERED else clients // 15)
     axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
-    axes.set(xlabel="victim", ylabel="curious client", xticks=ticks, yticks=ticks)
-    present = [level for level in reversed(LEVELS) if (levels == LEVELS.index(level)).any()]
-    handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in present]
-    figure.legend(handles=handles, loc="outside lower center", ncols=1)
+    axes.set(xlabel="about client", ylabel="what this client learns", xticks=ticks, yticks=ticks)
+    # Large figures are shown smaller.
+    size = 10 * max(1.0, width / 6.6)
+    axes.tick_params(length=0, labelsize=size)
+    axes.xaxis.label.set_size(size)
+    axes.yaxis.label.set_size(size)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    handles = [Patch(facecolor=LEVEL_COLOURS[one], label=MEANING[one]) for one in LEVELS]
+    key: dict[str, Any] = {"title": "from least to most", "alignment": "left", "fontsize": size}
+    figure.legend(handles=handles, loc="outside lower left", title_fontsize=size, **key)
     return figure
+
+
+def exposure_csv(exposure: Exposure) -> str:
+    """A row per pair of clients."""
+    rows = [
+        (row, column, LEVELS[level], "" if np.isinf(noise) else f"{noise:.6g}")
+        for row, column in np.ndindex(*exposure.levels.shape)
+        if (level := int(exposure.levels[row, column])) >= 0
+        for noise in (float(exposure.deviations[row, column]),)
+    ]
+    return csv_text(("client", "about client", "learns", "noise deviation"), rows)
+
+
+def timeline_csv(leakage: Leakage) -> str:
+    """A row per question and iteration."""
+    rows = [
+        (name, when, status)
+        for name in QUESTIONS
+        for when, status in zip(leakage.of(name).when, leakage.of(name).statuses, strict=True)
+    ]
+    return csv_text(("question", "iteration", "status"), rows)
 
 
 @plot_style()
@@ -67,9 +106,11 @@ def timeline_figure(leakage: Leakage) -> Figure:
     figure, axes = new_figure(5.6, 2.2)
     axes.grid(False)
     answered = {name: series for name in QUESTIONS if (series := leakage.of(name)).when}
-    for row, series in enumerate(answered.values()):
+    for row, (name, series) in enumerate(answered.items()):
         for when, status in zip(series.when, series.statuses, strict=True):
-            _cell(axes, when, row, 0.92, 0.8, STATUSES[status][0])
+            colour, meaning = STATUSES[status]
+            tip = f"tip:{NOUNS[name]}, {when}: {meaning}"
+            _cell(axes, when, row, 0.92, 0.8, colour, gid=tip)
     last = max(max(series.when) for series in answered.values())
     axes.set(xlim=(-0.6, last + 0.6), ylim=(len(answered) - 0.5, -0.5))
     axes.set(xlabel="iteration, or number of the batch")
@@ -79,9 +120,11 @@ def timeline_figure(leakage: Leakage) -> Figure:
     return figure
 
 
-def _cell(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+def _cell(
+    axes: Any, x: float, y: float, width: float, height: float, colour: str, gid: str
+) -> None:
     corner = (x - width / 2, y - height / 2)
-    axes.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="none"))
+    axes.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="none", gid=gid))
 
 
 def can_show(attack: ReconstructionResult) -> bool:

@@ -8,19 +8,24 @@ from typing import Any
 
 from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
+from tacit.auditing.answer import Answer, answer_of
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.canaries.trials import TrialsResult
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.report import audit_figures as figures
+from tacit.report.answer_section import answer_html
 from tacit.report.page import card, collapsible, grid, render_page, table
+from tacit.report.provenance_section import provenance_html
+from tacit.report.stored_audit import StoredAnswer, StoredAudit
 from tacit.report.style import svg
 
+MAX_SMALL_MAP = 10  # clients of a heat map that fits beside another figure
 SHOWN_TERMS = 12  # of a combination that is a proof
 
 
-def audit_page(audit: Audit, title: str) -> str:
+def audit_page(audit: Audit, stored: StoredAudit, title: str) -> str:
     """A page about an audit alone."""
     setting = audit.setting
     lead = (
@@ -28,22 +33,49 @@ def audit_page(audit: Audit, title: str) -> str:
         f"{setting.graph.clients} clients, {setting.task.parameters:,} parameters, "
         f"{audit.iterations} iterations."
     )
-    return render_page(title, lead, "", audit_sections(audit))
+    sections = stored.sections
+    sections |= {"Made by": provenance_html({"This audit": stored.made})} if stored.made else {}
+    return render_page(title, lead, "", sections, answer=answer_html(stored.answer))
 
 
-def audit_sections(audit: Audit) -> dict[str, str]:
-    """The sections of an audit as HTML, by title."""
+def stored_audit(
+    audit: Audit,
+    answer: Answer | None = None,
+    config: str = "",
+    made: dict[str, str] | None = None,
+) -> StoredAudit:
+    """An audit as parts of a page: the answer, then pictures, tables and proofs.
+
+    Args:
+        audit: What was found.
+        answer: The answer with what would change it; by default without.
+        config: Digest of the configuration that was audited.
+        made: When and how the audit was made.
+    """
+    answer = answer_of(audit) if answer is None else answer
     options = escape(repr(audit.setting.algorithm))
     active = {"Audit: passive and active": _gains(audit)} if audit.gains else {}
-    return {
-        "Audit: verdict": _verdicts(audit),
-        **active,
-        "Audit: what is proved": _proved(audit),
-        "Audit: what is bounded": _bounded(audit),
-        "Audit: what is measured": _measured(audit),
-        "Audit: assumptions": _bullets(ASSUMPTIONS)
-        + f"<p>All numbers are in audit.json. Options: {options}</p>",
+    pictures = {
+        "Audit: who learns what": _knowledge_pictures(audit),
+        "Audit: what attacks achieved": _attack_pictures(audit),
     }
+    return StoredAudit(
+        answer=StoredAnswer.model_validate(answer.as_dict()),
+        config=config,
+        made=made or {},
+        pictures={name: html for name, html in pictures.items() if html},
+        tables={
+            "Audit: verdict": _verdicts(audit),
+            **active,
+            "Audit: what is bounded": _bounded(audit),
+            "Audit: what is measured": _measured(audit),
+        },
+        proofs={
+            "Audit: what is proved": _proved(audit),
+            "Audit: assumptions": _bullets(ASSUMPTIONS)
+            + f"<p>All numbers are in audit.json. Options: {options}</p>",
+        },
+    )
 
 
 def _verdicts(audit: Audit) -> str:
@@ -61,11 +93,9 @@ def _verdicts(audit: Audit) -> str:
     ]
     html = f"<p><strong>{escape(audit.summary)}</strong></p>\n" + _coalitions(audit)
     html += table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
-    for remark in audit.remarks:
-        html += f'<div class="box" role="note"><p>Note: {escape(remark)}.</p></div>\n'
-    for note in audit.notes:
-        html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
-    return html
+    notes = [f"{remark}." for remark in audit.remarks]
+    notes += [f"Not measured: {note}." for note in audit.notes]
+    return html + (f'<div class="box" role="note">{_bullets(notes)}</div>\n' if notes else "")
 
 
 def _coalitions(audit: Audit) -> str:
@@ -110,23 +140,38 @@ def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:
     return "; ".join(sorted(levels)) or "–"
 
 
-def _proved(audit: Audit) -> str:
-    cards, proofs = [], ""
+def _knowledge_pictures(audit: Audit) -> str:
+    cards = []
     if audit.exposure is not None:
         name = "Who learns what about each client"
         caption = (
-            "Each row is one curious client. A number is the standard deviation of the noise on "
-            "the gradient that it knows best. Linear combinations only."
+            "Each row is one curious client, each column the client it learns about. A number is "
+            "the standard deviation of the noise on the gradient that it knows best. Linear "
+            "combinations only."
         )
-        drawing = svg(figures.exposure_figure(audit.exposure), name, caption)
-        cards.append(card(name, drawing, caption, square=True))
+        drawing = figures.exposure_figure(audit.exposure)
+        data = figures.exposure_csv(audit.exposure)
+        is_large = len(audit.exposure.levels) > MAX_SMALL_MAP
+        picture = svg(drawing, name, caption, data=data)
+        cards.append(card(name, picture, caption, full=is_large))
     for result in audit.results:
-        for leakage, verdict in zip(result.leakage, result.verdicts, strict=True):
+        for leakage in result.leakage:
             name = f"{result.adversary} about client {leakage.victim}"
-            drawing = svg(figures.timeline_figure(leakage), f"What is known when: {name}")
-            cards.append(card(name, drawing))
-            proofs += collapsible(f"Proofs: {name}", _bullets(verdict.proved) + _proofs(leakage))
-    return grid(cards) + proofs
+            drawing = figures.timeline_figure(leakage)
+            data = figures.timeline_csv(leakage)
+            cards.append(card(name, svg(drawing, f"What is known when: {name}", data=data)))
+    return grid(cards)
+
+
+def _proved(audit: Audit) -> str:
+    return "".join(
+        collapsible(
+            f"Proofs: {result.adversary} about client {leakage.victim}",
+            _bullets(verdict.proved) + _proofs(leakage),
+        )
+        for result in audit.results
+        for leakage, verdict in zip(result.leakage, result.verdicts, strict=True)
+    )
 
 
 def _proofs(leakage: Leakage) -> str:
@@ -207,26 +252,38 @@ def _canary_table(name: str, every: Sequence[tuple[AdversaryResult, TrialsResult
     return html + _bullets(dict.fromkeys(text for _, one in every for text in one.assumptions))
 
 
-def _measured(audit: Audit) -> str:
-    html = "<p>A failed attack proves nothing. Only the scorer matches pictures to originals.</p>\n"
-    cards, rows = [], []
+def _attack_pictures(audit: Audit) -> str:
+    cards = []
     for result in audit.results:
-        for attack in result.reconstructions:
-            victims = ", ".join(str(evidence.victim) for evidence in attack.evidence)
-            rows.append(_reconstruction_row(str(result.adversary), victims, attack))
-            if figures.can_show(attack):
-                name = f"{result.adversary}: {attack.kind} of client {victims}"
-                caption = "; ".join([attack.score.reading, *attack.assumptions])
-                cards.append(card(name, svg(figures.pictures_figure(attack), name), caption))
+        for attack in filter(figures.can_show, result.reconstructions):
+            name = f"{result.adversary}: {attack.kind} of client {_victims(attack)}"
+            caption = "; ".join([attack.score.reading, *attack.assumptions])
+            cards.append(card(name, svg(figures.pictures_figure(attack), name), caption))
         for victim in dict.fromkeys(membership.victim for membership in result.memberships):
             shown = [one for one in result.memberships if one.victim == victim]
             caption = "; ".join(dict.fromkeys(text for one in shown for text in one.assumptions))
             name = f"{result.adversary}: membership in the data of client {victim}"
             cards.append(card(name, svg(figures.roc_figure(shown), name), caption, square=True))
+    return grid(cards)
+
+
+def _measured(audit: Audit) -> str:
+    html = "<p>A failed attack proves nothing. Only the scorer matches pictures to originals.</p>\n"
+    rows = [
+        _reconstruction_row(str(result.adversary), _victims(attack), attack)
+        for result in audit.results
+        for attack in result.reconstructions
+    ]
     if rows:
-        errors = ["MSE", "prior", "class", "SSIM", "prior", "class"]
-        html += table(["Adversary", "Victims", "Evidence", "Attack", *errors, "Reading"], rows)
-    return html + grid(cards)
+        errors = [
+            f"{score}<br>{of}" for score in ("MSE", "SSIM") for of in ("attack", "prior", "class")
+        ]
+        html += table(["Adversary", "Victims", "Evidence", "Attack", "Reading", *errors], rows)
+    return html
+
+
+def _victims(attack: ReconstructionResult) -> str:
+    return ", ".join(str(evidence.victim) for evidence in attack.evidence)
 
 
 def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResult) -> list[str]:
@@ -237,9 +294,9 @@ def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResu
         victims,
         escape(attack.kind),
         _wrapped(attack.method),
+        _wrapped(score.reading),
         *(f"{float(one.mse.mean()):.3g}" for one in all_scores),
         *("–" if one.ssim is None else f"{float(one.ssim.mean()):.3f}" for one in all_scores),
-        _wrapped(score.reading),
     ]
 
 

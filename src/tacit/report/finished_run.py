@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -24,6 +24,10 @@ from tacit.graph import Graph, World
 from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
 from tacit.record.run_files import graph_facts
+from tacit.report import stored_audit
+from tacit.report.stored_audit import StoredAudit
+
+PROVENANCE = "provenance.json"
 
 
 class StoredModel(BaseModel):
@@ -69,6 +73,15 @@ class StoredConfusion(StoredModel):
         return self
 
 
+class StoredProvenance(StoredModel):
+    """The content of `provenance.json`."""
+
+    date: str = ""
+    version: str = ""
+    command: str = ""
+    machine: str = ""
+
+
 class Summary(StoredModel):
     """The content of `summary.json`; accuracies are in percent."""
 
@@ -77,7 +90,7 @@ class Summary(StoredModel):
     rounds: int
     clients: int
     names: list[str] = []  # of the clients, if they have some
-    parameters: int
+    parameters: int | None = None
     accuracy: FinalSpread | None = None
     loss: FinalSpread | None = None
     consensus_distance: float | None = None
@@ -153,6 +166,9 @@ class FinishedRun:
         name: The name of its folder.
         config: The text of its config.toml.
         settings: The same as a flat dictionary, such as {"algorithm.lr": 0.1}.
+        is_finished: Whether it has ended; otherwise its summary is that of the last record.
+        audit: Its audit, if it has one.
+        made: When, by which version and command, and on which machine it was started.
     """
 
     name: str
@@ -162,6 +178,9 @@ class FinishedRun:
     history: History
     graph: StoredGraph
     partition: StoredPartition | None
+    is_finished: bool = True
+    audit: StoredAudit | None = None
+    made: dict[str, str] = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
@@ -179,18 +198,59 @@ def read_run(folder: Path) -> FinishedRun:
         settings = _flatten(tomllib.loads(config))
     except tomllib.TOMLDecodeError as problem:
         raise _damaged(folder / "config.toml", problem) from None
+    is_finished = (folder / "summary.json").exists()
+    history = _read_history(folder / "history.jsonl", is_finished=is_finished)
+    graph = _read(StoredGraph, folder / "graph.json")
+    if is_finished:
+        summary = _read(Summary, folder / "summary.json")
+    else:
+        summary = _summary_so_far(settings, history, graph)
     return FinishedRun(
         name=folder.resolve().name,
         config=config,
         settings=settings,
-        summary=_read(Summary, folder / "summary.json"),
-        history=_read_history(folder / "history.jsonl"),
-        graph=_read(StoredGraph, folder / "graph.json"),
+        summary=summary,
+        history=history,
+        graph=graph,
         partition=_read(StoredPartition, partition) if partition.exists() else None,
+        is_finished=is_finished,
+        audit=_read_audit(folder),
+        made=_read_provenance(folder / PROVENANCE),
     )
 
 
-M = TypeVar("M", bound=StoredModel)
+def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGraph) -> Summary:
+    """The summary of a run that has not ended, from its last record."""
+    last = history[-1].as_dict() if history else {}
+    return Summary(
+        algorithm=str(settings.get("algorithm.name", "?")),
+        steps=last.get("step", 0),
+        rounds=last.get("round", 0),
+        clients=graph.clients,
+        accuracy=last.get("accuracy"),
+        loss=last.get("loss"),
+        consensus_distance=last.get("consensus_distance"),
+        bytes_sent=last.get("bytes_sent"),
+        wall_seconds=last.get("wall_seconds"),
+        seed=settings.get("run.seed"),
+        msd=last.get("msd"),
+    )
+
+
+def _read_audit(folder: Path) -> StoredAudit | None:
+    """The audit of this very configuration, if the folder has one."""
+    path = folder / stored_audit.FILE
+    if not path.exists():
+        return None
+    audit = _read(StoredAudit, path)
+    return audit if audit.config == stored_audit.config_digest(folder) else None
+
+
+def _read_provenance(path: Path) -> dict[str, str]:
+    return _read(StoredProvenance, path).model_dump() if path.exists() else {}
+
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def _read(model: type[M], path: Path) -> M:
@@ -202,9 +262,12 @@ def _read(model: type[M], path: Path) -> M:
         raise _damaged(path, f"{key}: {first['msg']}" if key else first["msg"]) from None
 
 
-def _read_history(path: Path) -> History:
-    records = []
-    for number, line in enumerate(_read_text(path).splitlines(), start=1):
+def _read_history(path: Path, *, is_finished: bool) -> History:
+    text, records = _read_text(path), []
+    if not is_finished:
+        # The last line may be half written.
+        text, _, _ = text.rpartition("\n")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:

@@ -185,18 +185,20 @@ def _draw(
     if handles:
         figure.legend(handles=ordered, loc="outside lower center", ncols=columns)
     for number, curve in enumerate(curves):
-        _draw_curve(axes, curve, number, len(curves))
+        _draw_curve(axes, curve, legend_label(series[number].label), number, len(curves))
     return figure, axes
 
 
-def _draw_curve(axes: Any, curve: Curve, number: int, count: int) -> None:
+def _draw_curve(axes: Any, curve: Curve, label: str, number: int, count: int) -> None:
     colour, marker, _ = series_style(number)
     if curve.low is not None and count <= MAX_RANGES:
         alpha = 0.2 if count == 1 else 0.16
-        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=alpha, linewidth=0)
+        band = {"color": colour, "alpha": alpha, "linewidth": 0, "gid": f"band-{number}"}
+        axes.fill_between(curve.x, curve.low, curve.high, label=label, **band)
     if curve.average_model is not None and count <= MAX_RANGES:
         dashed = {"color": colour, "linestyle": "--", "linewidth": 1.3, "zorder": 2}
-        axes.plot(curve.x, curve.average_model, **dashed)
+        name = f"{label}, average model"
+        axes.plot(curve.x, curve.average_model, label=name, gid=f"average-{number}", **dashed)
     # A value between two gaps is visible by its marker only.
     there = np.pad(np.isfinite(curve.values), 1)
     marked = set(np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:]).tolist())
@@ -204,7 +206,7 @@ def _draw_curve(axes: Any, curve: Curve, number: int, count: int) -> None:
         step = max(1, len(curve.values) // 6)
         marked |= set(range(number * step // count, len(curve.values), step))
     solid = {"color": colour, "marker": marker, "markevery": sorted(marked), "zorder": 3}
-    axes.plot(curve.x, curve.values, gid="mean", **solid)
+    axes.plot(curve.x, curve.values, label=label, gid=f"mean-{number}", **solid)
 
 
 def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any]]:

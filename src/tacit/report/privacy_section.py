@@ -95,9 +95,10 @@ def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
         rounds = [record.round for record in records]
         marker = marker if len(runs) > 1 else ""
         line = {"color": colour, "marker": marker, "markevery": max(1, len(rounds) // 6)}
-        axes.plot(rounds, spent, label=legend_label(one.name), gid="spent", **line)
+        axes.plot(rounds, spent, label=legend_label(one.name), gid=f"spent-{one.place}", **line)
         dashed = colour if len(runs) > 1 else MUTED
-        axes.axhline(budget.epsilon, color=dashed, linestyle="--", linewidth=1, gid="promise")
+        promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{one.place}"}
+        axes.axhline(budget.epsilon, color=dashed, **promise)
     axes.set(xlabel="round", ylabel="ε")
     axes.set_ylim(0, 1.08 * max(one.spending.budget.epsilon for one in runs))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))

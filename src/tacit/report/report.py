@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -13,15 +14,19 @@ from matplotlib.figure import Figure
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.report import plots
+from tacit.report.answer_section import answer_html, answers_table, unaudited_answer
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
+from tacit.report.figure_data import csv_text
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
 from tacit.report.metric_names import axis_label, metric_title
 from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.predictions_section import accuracy_warnings, predictions_section
 from tacit.report.privacy_section import privacy_section
+from tacit.report.provenance_section import provenance_html
+from tacit.report.stored_audit import StoredAudit
 from tacit.report.style import svg
-from tacit.report.tables import comparison_tables, run_summary
+from tacit.report.tables import comparison_tables, run_choice, run_table, run_tiles
 
 MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
 MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
@@ -31,28 +36,20 @@ MEANS_CAPTION = "The mean over clients; with this many curves, without ranges an
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, *, title: str, sections: Mapping[str, str] | None = None
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    title: str,
+    sections: Mapping[str, str] | None = None,
+    made: Mapping[str, str] | None = None,
+    audit: StoredAudit | None = None,
 ) -> Path:
-    """Write a page about these runs; `sections`, HTML by title, precede the configuration."""
-    distinct = list({folder.resolve(): folder for folder in folders}.values())
-    if not distinct:
-        raise Misuse(
-            "There is no run to report on.", "Give at least one folder that `tacit run` made."
-        )
-    runs = [read_run(folder) for folder in distinct]
-    groups = group_runs(runs)
-    summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
-    parts = {
-        "Summary": summary,
-        **({"Predictions": predictions} if (predictions := predictions_section(groups)) else {}),
-        "Over the rounds": _plots(groups),
-        **({"Privacy": privacy} if (privacy := privacy_section(groups)) else {}),
-        "Graph and data": _drawings(groups),
-        **(sections or {}),
-        "Configuration": _configurations(groups),
-    }
-    alerts = _warnings(groups) + accuracy_warnings(groups) + _notes(groups)
-    page = render_page(title, _lead(runs), alerts, parts)
+    """Write a page about these runs; `sections`, HTML by title, precede the configuration.
+
+    `made` says when and how the page was made. `audit` is that of the first run, by default the one
+    in its folder.
+    """
+    page = report_page(folders, title=title, sections=sections, made=made, audit=audit)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, page)
@@ -63,12 +60,86 @@ def write_report(
     return out
 
 
+def report_page(
+    folders: Sequence[Path],
+    *,
+    title: str,
+    sections: Mapping[str, str] | None = None,
+    made: Mapping[str, str] | None = None,
+    audit: StoredAudit | None = None,
+    refresh: int | None = None,
+) -> str:
+    """The page about these runs; see `write_report` and `render_page`."""
+    distinct = list({folder.resolve(): folder for folder in folders}.values())
+    if not distinct:
+        raise Misuse(
+            "There is no run to report on.", "Give at least one folder that `tacit run` made."
+        )
+    runs = [read_run(folder) for folder in distinct]
+    if audit is not None:
+        runs[0] = replace(runs[0], audit=audit)
+    groups = group_runs(runs)
+    parts = _assemble(groups, sections or {}, made or {})
+    unfinished = any(not run.is_finished for run in runs)
+    return render_page(
+        title,
+        _lead(runs),
+        _warnings(groups) + accuracy_warnings(groups) + _notes(groups),
+        {name: html for name, html in parts.items() if html},
+        answer=_answer(groups),
+        refresh=refresh if unfinished else None,
+    )
+
+
+def _assemble(
+    groups: Sequence[RunGroup], sections: Mapping[str, str], made: Mapping[str, str]
+) -> dict[str, str]:
+    """The sections by title: pictures, then tables, then proofs; empty ones are left out."""
+    runs = [run for group in groups for run in group.runs]
+    alone = runs[0] if len(runs) == 1 else None
+    audit = alone.audit if alone is not None else None
+    return {
+        "Result": "" if alone is None else run_tiles(alone),
+        "Over the rounds": run_choice(groups) + _plots(groups),
+        "Predictions": predictions_section(groups),
+        "Privacy": privacy_section(groups),
+        "Graph and data": _drawings(groups),
+        **(audit.pictures if audit is not None else {}),
+        "Numbers": run_table(alone) if alone is not None else comparison_tables(groups),
+        **(audit.tables if audit is not None else {}),
+        **sections,
+        **(audit.proofs if audit is not None else {}),
+        "Configuration": _configurations(groups),
+        "Made by": _provenance(groups, made),
+    }
+
+
+def _answer(groups: Sequence[RunGroup]) -> str:
+    """Whether it is safe to take part; of several runs, if any of them was audited."""
+    if len(groups) > 1 or len(groups[0].runs) > 1:
+        return answers_table(groups)
+    audit = groups[0].runs[0].audit
+    return answer_html(unaudited_answer(groups[0]) if audit is None else audit.answer)
+
+
+def _provenance(groups: Sequence[RunGroup], made: Mapping[str, str]) -> str:
+    sources = {"This page": made}
+    for group in groups:
+        for run in group.runs:
+            name = "This run" if len(groups) == len(group.runs) == 1 else group.name_of(run)
+            sources[name] = run.made
+            if run.audit is not None:
+                sources[f"Audit of {name}"] = run.audit.made
+    return provenance_html(sources)
+
+
 def _lead(runs: Sequence[FinishedRun]) -> str:
     first = runs[0].summary
     if len(runs) == 1:
+        what = "a model" if first.parameters is None else f"{first.parameters:,} parameters"
         return (
-            f"A run of {first.algorithm}: {first.clients:,} clients train {first.parameters:,} "
-            f"parameters for {first.rounds:,} rounds ({first.steps:,} steps)."
+            f"A run of {first.algorithm}: {first.clients:,} clients train {what} "
+            f"for {first.rounds:,} rounds ({first.steps:,} steps)."
         )
     clients = sorted({run.summary.clients for run in runs})
     many = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
@@ -77,7 +148,16 @@ def _lead(runs: Sequence[FinishedRun]) -> str:
 
 
 def _warnings(groups: Sequence[RunGroup]) -> str:
-    return "".join(
+    unfinished = "".join(
+        '<div class="box warning" role="status"><p><strong>'
+        f"{'This run' if len(groups) == 1 else escape(group.name_of(run))} has not ended.</strong> "
+        f"Recorded so far: {run.summary.rounds:,} of {_planned(run)} rounds. It is running, or it "
+        "was stopped; <code>tacit run --resume</code> continues it.</p></div>\n"
+        for group in groups
+        for run in group.runs
+        if not run.is_finished
+    )
+    return unfinished + "".join(
         '<div class="box warning" role="alert"><p><strong>'
         f"{'This run' if len(groups) == 1 else escape(group.name)} diverged.</strong> "
         f"{escape(run.summary.diverged)}</p></div>\n"
@@ -85,6 +165,11 @@ def _warnings(groups: Sequence[RunGroup]) -> str:
         for run in group.runs
         if run.summary.diverged is not None
     )
+
+
+def _planned(run: FinishedRun) -> str:
+    rounds = run.settings.get("run.rounds")
+    return f"{rounds:,}" if isinstance(rounds, int) else "?"
 
 
 def _notes(groups: Sequence[RunGroup]) -> str:
@@ -168,14 +253,19 @@ def _graph_card(graph: StoredGraph, owners: str) -> str:
     if not can_draw(graph):
         drawing = f"<p>The graph of {graph.clients:,} clients has too many edges to draw.</p>"
     else:
-        drawing = svg(graph_figure(graph), f"Graph of {caption}")
+        edges = csv_text(("from", "to"), graph.edges or ())
+        drawing = svg(graph_figure(graph), f"Graph of {caption}", data=edges)
         caption += ". Arrows point from sender to receiver." if graph.directed else ""
     return card("Graph", drawing, caption, square=True)
 
 
 def _partition_card(partition: StoredPartition, owners: str) -> str:
     caption = owners + partition.description
-    drawing = svg(partition_figure(partition), f"Samples per client and class of {caption}")
+    numbers = csv_text(
+        ("client", *partition.classes), ((k, *row) for k, row in enumerate(partition.counts))
+    )
+    name = f"Samples per client and class of {caption}"
+    drawing = svg(partition_figure(partition), name, data=numbers)
     if len(partition.counts) <= MAX_COUNT_ROWS:
         rows = [
             [str(client), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]

@@ -18,6 +18,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from tacit.report.figure_data import axes_frame, curves_csv, download_link
+
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; without yellow, which is
@@ -29,8 +31,16 @@ MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the marker
 CSS_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--c{number}" for number, colour in enumerate(PALETTE) if colour != INK
 }
+# Steps from harmless to harmful, from light to dark; in a dark theme from dark to light.
+HEAT = ("#e3e7ec", "#fde9c8", "#f9bd78", "#e8743f", "#a1221f")
+HEAT_INK = "#1b1f25"
+CSS_VARIABLES |= {colour: f"--h{number}" for number, colour in enumerate(HEAT)}
+CSS_VARIABLES[HEAT_INK] = "--heat-ink"
 # The only class colour that is too dark on a dark page.
 CSS_VARIABLES["#332288"] = "--indigo"
+
+# The ids of artists that belong to a series.
+SERIES = re.compile(r' id="(?:mean|band|average|spent|promise)-(\d+)"')
 
 
 @contextmanager
@@ -72,10 +82,13 @@ def legend_label(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
-def svg(figure: Figure, title: str = "", description: str = "") -> str:
-    """The figure as an `<svg>` element for a page; title and description are for screen readers.
+def svg(figure: Figure, title: str = "", description: str = "", *, data: str | None = None) -> str:
+    """The figure as an `<svg>` element for a page, and a link to its numbers as CSV.
 
-    Ids start with a prefix made from the content, so that several figures fit into one page.
+    Title and description are for screen readers. `data` is the CSV, by default the labelled curves
+    of the figure. Ids start with a prefix made from the content, so that several figures fit into
+    one page. An artist with the gid "mean-3" or such belongs to series 3, which the page can hide;
+    an artist with the gid "tip:TEXT" has a tooltip.
     """
     buffer = io.StringIO()
     with plot_style(), warnings.catch_warnings():
@@ -97,12 +110,15 @@ def svg(figure: Figure, title: str = "", description: str = "") -> str:
         if text
     )
     label = f' aria-label="{html.escape(title)}"' if title else ""
+    numbers = curves_csv(figure) if data is None else data
+    frame = f' data-frame="{html.escape(axes_frame(figure))}"' if numbers and data is None else ""
+    below = "\n" + download_link(numbers, "CSV") if numbers else ""
     prefix = "f" + hashlib.sha256((texts + drawing).encode()).hexdigest()[:8] + "-"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{viewbox.group() if viewbox else ""} role="img"{label}>{texts}'
-        f"{_prefix_ids(content, prefix)}"
-    ).strip()
+        f'{viewbox.group() if viewbox else ""} role="img"{label}{frame}>{texts}'
+        f"{_prefix_ids(content, prefix).strip()}{below}"
+    )
 
 
 def _simplify(tag: str) -> str:
@@ -123,6 +139,10 @@ def _simplify(tag: str) -> str:
 
 def _prefix_ids(drawing: str, prefix: str) -> str:
     """Prefix the ids that something refers to, and drop the others."""
+    drawing = re.sub(r'(<g) id="tip:([^"]*)">', r"\1><title>\2</title>", drawing)
+    drawing = re.sub(
+        r' id="(?:mean|band|average|spent|promise)-(\d+)"', r' data-series="\1"', drawing
+    )
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing))
     drawing = re.sub(r'((?:href="#|url\(#))', rf"\g<1>{prefix}", drawing)
 

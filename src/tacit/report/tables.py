@@ -14,17 +14,16 @@ from tacit.report.groups import RunGroup
 from tacit.report.metric_names import metric_title, metric_unit
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
 from tacit.report.spending import guarantee_text
+from tacit.report.statistics import Interval, paired_difference
 from tacit.report.style import CSS_VARIABLES, series_style
 
 
-def run_summary(run: FinishedRun) -> str:
-    """The result of one run: large numbers, then all of them."""
+def run_tiles(run: FinishedRun) -> str:
+    """The result of one run in large numbers."""
     summary = run.summary
-    name, cells = "Loss", _cells(summary.loss, ".4g")
-    rows, tiles = [[name, *cells]], []
+    name, cells, tiles = "Loss", _cells(summary.loss, ".4g"), []
     if summary.accuracy is not None:
         name, cells = "Accuracy", _cells(summary.accuracy, ".2f", " %")
-        rows.insert(0, [name, *cells])
     elif summary.msd is not None:
         msd = format_number(decibels(summary.msd), ".1f", " dB")
         tiles.append(tile("Mean-square deviation", msd))
@@ -34,34 +33,57 @@ def run_summary(run: FinishedRun) -> str:
     tiles.append(tile(f"{name} of the average model", average))
     if summary.baseline is not None:
         baseline = format_number(summary.baseline, ".2f", " %")
-        rows.insert(1, ["Majority baseline", *[baseline] * 4])
         every = "the most frequent class for every sample"
         tiles.insert(1, tile("Majority baseline", baseline, every))
+    sent = summary.bytes_sent
+    each = format_bytes(None if sent is None else sent / max(1, summary.clients))
+    tiles.append(tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
+    rounds = f"{summary.rounds:,} rounds"
+    tiles.append(tile("Wall time", format_duration(summary.wall_seconds), rounds))
+    return f'<dl class="tiles">{"".join(tiles)}</dl>\n'
+
+
+def run_table(run: FinishedRun) -> str:
+    """All numbers of one run."""
+    summary = run.summary
+    rows = [["Loss", *_cells(summary.loss, ".4g")]]
+    if summary.accuracy is not None:
+        rows.insert(0, ["Accuracy", *_cells(summary.accuracy, ".2f", " %")])
+    if summary.baseline is not None:
+        baseline = format_number(summary.baseline, ".2f", " %")
+        rows.insert(1, ["Majority baseline", *[baseline] * 4])
     for metric, spread in summary.metrics.items():
         rows.append([escape(metric_title(metric)), *_cells(spread, ".4g", metric_unit(metric))])
     for metric, spread in summary.own_test.items():
         title = escape(metric_title(f"own_test.{metric}"))
         rows.append([title, *_cells(spread, ".4g", metric_unit(metric))])
-    sent = summary.bytes_sent
-    each = format_bytes(None if sent is None else sent / max(1, summary.clients))
-    rounds = f"{summary.rounds:,}"
-    tiles.append(tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
-    tiles.append(tile("Wall time", format_duration(summary.wall_seconds), f"{rounds} rounds"))
     header = ["At the end", "mean over clients", "lowest client", "highest client", "average model"]
     values = {
         "Algorithm": summary.algorithm,
         "Clients": f"{summary.clients:,}",
-        "Parameters": f"{summary.parameters:,}",
-        "Rounds": rounds,
+        "Parameters": format_number(summary.parameters, ",d"),
+        "Rounds": f"{summary.rounds:,}",
         "Steps": f"{summary.steps:,}",
         "Consensus distance": format_number(summary.consensus_distance),
         "Mean-square deviation": format_number(summary.msd),
-        "Bytes sent": format_number(sent, ",.0f"),
+        "Bytes sent": format_number(summary.bytes_sent, ",.0f"),
         "Seed": str(summary.seed),
     }
     if summary.msd is None:
         del values["Mean-square deviation"]
-    return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(values)
+    return table(header, rows) + facts(values)
+
+
+def run_choice(groups: Sequence[RunGroup]) -> str:
+    """Boxes that hide or show runs, for the page's script; "" if there is one run only."""
+    if len(groups) < 2:
+        return ""
+    boxes = "".join(
+        f'<label><input type="checkbox" checked name="{escape(group.label)}" value="{place}"> '
+        f"{_marker(place)}{escape(group.label)}</label>"
+        for place, group in enumerate(groups)
+    )
+    return f'<fieldset class="runs" hidden><legend>Show</legend>{boxes}</fieldset>\n'
 
 
 def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
@@ -86,11 +108,12 @@ def comparison_tables(groups: Sequence[RunGroup]) -> str:
         for place, group in enumerate(groups)
         for run in group.runs
     ]
+    places = [place for place, group in enumerate(groups) for _ in group.runs]
     epsilon = ["ε"] if guarantees else []
     header = ["Run", *epsilon, *(column.name for column in columns), "Sent", "Wall time", "Seed"]
-    runs = table(header, rows, "At the end of each run")
+    runs = table(header, rows, "At the end of each run", places)
     if all(len(group.runs) == 1 for group in groups):
-        return runs
+        return runs + difference_table(groups)
     columns = [column for column in columns if column.over_seeds]
     rows = [
         [
@@ -101,7 +124,54 @@ def comparison_tables(groups: Sequence[RunGroup]) -> str:
         for place, group in enumerate(groups)
     ]
     header = ["Runs", *epsilon, *(column.name for column in columns)]
-    return table(header, rows, "Mean ± standard deviation over seeds") + runs
+    means = table(header, rows, "Mean ± standard deviation over seeds", [*range(len(groups))])
+    return means + difference_table(groups) + runs
+
+
+def difference_table(groups: Sequence[RunGroup]) -> str:
+    """Each group minus the first one, paired by seed, with 95 % confidence intervals.
+
+    "" if no other group shares a seed with the first.
+    """
+    first, rows, places = groups[0], [], []
+    for place, group in enumerate(groups[1:], 1):
+        for metric, form in (("accuracy", ".2f"), ("loss", ".4g")):
+            base, values = _by_seed(first, metric), _by_seed(group, metric)
+            if shared := [seed for seed in base if seed in values]:
+                found = paired_difference(
+                    [values[seed] for seed in shared], [base[seed] for seed in shared]
+                )
+                what = "Accuracy (points)" if metric == "accuracy" else "Loss"
+                row = [_marker(place) + escape(group.name), what, str(len(shared))]
+                rows.append([*row, *_difference_cells(found, form)])
+                places.append(place)
+    header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
+    title = f"Difference to {first.name}, paired by seed"
+    return table(header, rows, title, places) if rows else ""
+
+
+def _difference_cells(found: Interval, form: str) -> list[str]:
+    def signed(value: float) -> str:
+        return format_number(value, f"+{form}").replace("-", "−")
+
+    mean = signed(found.mean)
+    if math.isnan(found.low):
+        return [mean, "–", "one seed: no interval" if found.count == 1 else "not finite"]
+    if not found.excludes_zero:
+        reading = "not distinguishable from 0"
+    else:
+        reading = "higher" if found.mean > 0 else "lower"
+    return [mean, f"{signed(found.low)} to {signed(found.high)}", reading]
+
+
+def _by_seed(group: RunGroup, metric: str) -> dict[str, float]:
+    """The mean over clients of a metric, by the seed of the run."""
+    spreads = {str(run.summary.seed): getattr(run.summary, metric) for run in group.runs}
+    return {
+        seed: spread.mean
+        for seed, spread in spreads.items()
+        if spread is not None and spread.mean is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -126,9 +196,9 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
     if any(summary.accuracy is not None for summary in summaries):
         columns += [
             _Column("Accuracy (%)<br>mean", final("accuracy", "mean"), ".2f"),
-            _Column("<br>lowest", final("accuracy", "min"), ".2f"),
-            _Column("<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
-            _Column("of average<br>model", final("accuracy", "average_model"), ".2f"),
+            _Column("Accuracy (%)<br>lowest", final("accuracy", "min"), ".2f"),
+            _Column("Accuracy (%)<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
+            _Column("Accuracy (%)<br>of average", final("accuracy", "average_model"), ".2f"),
             _Column("Majority<br>baseline (%)", lambda s: s.baseline, ".2f"),
         ]
     for metric in dict.fromkeys(name for summary in summaries for name in summary.metrics):
@@ -141,7 +211,7 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
     return [
         *columns,
         _Column("Loss<br>mean", final("loss", "mean"), ".4g"),
-        _Column("of average<br>model", final("loss", "average_model"), ".4g", over_seeds=False),
+        _Column("Loss<br>of average", final("loss", "average_model"), ".4g", over_seeds=False),
         _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
 

@@ -15,7 +15,7 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.core.errors import Misuse
-from tacit.report.audit_sections import audit_sections
+from tacit.report.audit_sections import stored_audit
 from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
@@ -74,7 +74,7 @@ def test_numbers_and_report_have_both(imprint):
     assert gain["adversary"] == "malicious(1):imprint"
     assert gain["active"]["recovered"][0]["mse_below"] == 1e-3
     assert gain["statement"] in imprint.summary.replace("Malicious", "malicious")
-    sections = audit_sections(imprint)
+    sections = stored_audit(imprint).sections
     assert "malicious(1):imprint" in sections["Audit: passive and active"]
     assert any("Malicious clients wait" in one for one in ASSUMPTIONS)
 

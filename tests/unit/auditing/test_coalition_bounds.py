@@ -16,7 +16,7 @@ from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.report.audit_sections import audit_sections
+from tacit.report.audit_sections import stored_audit
 from tacit.simulation import Setting
 
 N, DELTA, STEPS = 5, 1e-5, 20
@@ -131,7 +131,7 @@ def test_lower_bounds_are_beside_the_upper_ones():
     plain = json.loads(json.dumps(audit.as_dict()))
     (measured,) = plain["adversaries"][0]["measured"]["gradient_canaries"]
     assert measured["epsilon_at_least"] == one.lower.epsilon
-    page = "".join(audit_sections(audit).values())
+    page = "".join(stored_audit(audit).sections.values())
     assert "Gradient canaries" in page
     assert f"ε ≥ {one.lower.epsilon:.3g}" in page
     assert "all 5, e.g. {0}" in page

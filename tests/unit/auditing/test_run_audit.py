@@ -32,7 +32,7 @@ from tacit.cli.audit import print_audit
 from tacit.core.errors import Misuse
 from tacit.experiment import auditing
 from tacit.record.transcript import Keep
-from tacit.report.audit_sections import audit_sections
+from tacit.report.audit_sections import stored_audit
 from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
@@ -515,7 +515,7 @@ def test_client_canaries_are_measured_beside_the_ledger():
         "curious(1)+eavesdropper+theta0",
         "eavesdropper+theta0",
     ]
-    section = audit_sections(found)["Audit: what is bounded"]
+    section = stored_audit(found).sections["Audit: what is bounded"]
     assert "Client canaries" in section
     assert "consistent" in section
     assert "defect" not in section
@@ -527,7 +527,7 @@ def test_canaries_above_the_bound_are_called_a_defect():
     claimed = Bound(0.01, 1e-5, "by assumption")
     wrong = replace(result, canaries=[replace(result.canaries[0], upper=claimed)])
     assert "a defect of the analysis" in wrong.verdicts[0].measured[0]
-    page = audit_sections(replace(found, results=[wrong]))["Audit: what is bounded"]
+    page = stored_audit(replace(found, results=[wrong])).sections["Audit: what is bounded"]
     assert "a defect of the analysis" in page
 
 

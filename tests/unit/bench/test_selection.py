@@ -6,9 +6,10 @@ import torch
 from tacit import bench
 from tacit.bench import mix, peer
 from tacit.bench.benchmark import BenchOptions
-from tacit.bench.machine import Machine, _processor
+from tacit.bench.machine import Machine
 from tacit.bench.workloads import WORKLOADS
 from tacit.core.errors import Misuse
+from tacit.core.provenance import processor_name
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -80,7 +81,7 @@ def test_caution_about_a_busy_machine():
         ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", " 0x41/0xd0c"),
     ],
 )
-def test_processor(tmp_path, text, name):
+def testprocessor_name(tmp_path, text, name):
     (tmp_path / "cpuinfo").write_text(text)
-    assert _processor(tmp_path / "cpuinfo").endswith(name)
-    assert _processor(tmp_path / "absent")
+    assert processor_name(tmp_path / "cpuinfo").endswith(name)
+    assert processor_name(tmp_path / "absent")

@@ -47,7 +47,7 @@ def test_a_run_leaves_everything_in_its_folder(run_tiny, tmp_path):
     outcome = run_tiny()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "checkpoints", "config.toml", "graph.json", "history.jsonl", "model.json",
-        "partition.json", "summary.json",
+        "partition.json", "provenance.json", "summary.json",
     ]  # fmt: skip
     summary = json.loads(outcome.folder.summary.read_text())
     assert summary == outcome.summary

@@ -38,7 +38,7 @@ def axes_of(figure):
 
 
 def means(figure):
-    return [line for line in axes_of(figure).lines if line.get_gid() == "mean"]
+    return [line for line in axes_of(figure).lines if line.get_gid().startswith("mean")]
 
 
 def texts(figure):

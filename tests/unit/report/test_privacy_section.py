@@ -1,6 +1,7 @@
 """The section of a report about guarantees."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -37,8 +38,8 @@ def test_the_promise_and_what_is_spent(tmp_path):
 
 def test_epsilon_against_the_worst_coalition_of_each_size(tmp_path):
     html = section(private_run(tmp_path / "one"))
-    rows = html.split("<tbody>")[1].replace("<tr>", "").split("</tr>")[:4]
-    cells = [row.replace("</td>", "").split("<td>")[1:] for row in rows]
+    rows = html.split("<tbody")[1].split("</tr>")[:4]
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     # On a ring of four, two opposite clients cut off each of the others.
     assert [row[0] for row in cells] == ["4", "3", "1", "1"]
     assert [row[2] for row in cells] == ["yes", "yes", "no", "no"]
@@ -79,11 +80,11 @@ def test_the_curve_rises_to_what_is_spent_below_the_promise(tmp_path):
     spending = Spending(BUDGET, BUDGET.spent(54), 54, 4)
     (axes,) = budget_figure([PrivateRun(0, "one", run, spending)]).axes
     lines = {line.get_gid(): line for line in axes.lines}
-    spent = lines["spent"].get_ydata()
+    spent = lines["spent-0"].get_ydata()
     assert spent[0] == 0
     assert (np.diff(spent) > 0).all()
     assert spent[-1] == BUDGET.spent(run.history[-1].step) <= BUDGET.epsilon
-    assert set(lines["promise"].get_ydata()) == {4.0}
+    assert set(lines["promise-0"].get_ydata()) == {4.0}
 
 
 def test_a_damaged_budget_is_named(tmp_path):

@@ -1,55 +1,22 @@
 """Reports: the content of a page, that it loads nothing, and errors of damaged run folders."""
 
+import csv
 import json
 import math
+import re
 from html import escape
 from html.parser import HTMLParser
+from itertools import pairwise
+from urllib.parse import unquote
 
 import pytest
 
+from support.run_folders import ACCURACY, make_run
 from tacit.core.errors import Misuse
-from tacit.record.history import History, Record, Spread
-from tacit.report.page import format_bytes, format_duration
+from tacit.report.page import format_bytes, format_duration, table
 from tacit.report.report import write_report
-
-ACCURACY = {"mean": 81.234, "min": 71.5, "max": 91.75, "average_model": 86.125}
-
-
-def make_run(
-    folder, algorithm="lppa", seed=0, lr=0.1, accurate=True, rounds=6, config="", **summary
-):
-    folder.mkdir(parents=True)
-    records = []
-    for k in range(rounds):
-        accuracy = (
-            Spread(50.0 + 5 * k, 40.0 + 5 * k, 60.0 + 5 * k, 55.0 + 5 * k) if accurate else None
-        )
-        loss = math.nan if k == 3 else 2.0 / (k + 1)
-        records.append(
-            Record(
-                k, 9 * k, accuracy, Spread(loss, loss, loss, loss), 0.5**k, 1_000_000 * k, 0.2 * k
-            )
-        )
-    (folder / "history.jsonl").write_text(History(records).to_jsonl())
-    outcome = {
-        "algorithm": algorithm, "steps": 9 * rounds, "rounds": rounds, "clients": 4,
-        "parameters": 7850, "accuracy": ACCURACY if accurate else None,
-        "loss": {"mean": 0.33312, "min": 0.2, "max": 0.4, "average_model": 0.30541},
-        "consensus_distance": 0.03125, "bytes_sent": 5_000_000, "wall_seconds": 125.0, "seed": seed,
-    } | summary  # fmt: skip
-    (folder / "summary.json").write_text(json.dumps(outcome))
-    text = f'[algorithm]\nname = "{algorithm}"\nlr = {lr}\n\n[run]\nseed = {seed}\n{config}'
-    (folder / "config.toml").write_text(text)
-    ring = [[k, (k + 1) % 4] for k in range(4)]
-    picture = {"description": "ring(4), metropolis", "clients": 4, "directed": False, "edges": ring}
-    (folder / "graph.json").write_text(json.dumps(picture | {"positions": None}))
-    held = {
-        "description": "Dirichlet(0.5)",
-        "classes": ["zero", "one"],
-        "counts": [[7, 3], [1, 9], [5, 5], [0, 2]],
-    }
-    (folder / "partition.json").write_text(json.dumps(held))
-    return folder
+from tacit.report.statistics import paired_difference
+from tacit.report.stored_audit import config_digest
 
 
 class Page(HTMLParser):
@@ -64,7 +31,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        if tag not in ("meta", "link", "br"):
+        if tag not in ("meta", "link", "br", "input"):
             self.open.append(tag)
         for name, value in attributes:
             if name == "id":
@@ -89,7 +56,7 @@ class Page(HTMLParser):
 
     @property
     def words(self):
-        return " ".join(text for tag, text in self.texts if tag != "style")
+        return " ".join(text for tag, text in self.texts if tag not in ("style", "script"))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +79,7 @@ def three(tmp_path_factory):
 def report(tmp_path, monkeypatch):
     """A page with the titles of figures only: most of the time goes into their SVG."""
 
-    def only_title(figure, title="", description=""):
+    def only_title(figure, title="", description="", data=None):
         return f"<svg><title>{escape(title)}</title></svg>"
 
     def write(*folders, **options):
@@ -127,7 +94,10 @@ def report(tmp_path, monkeypatch):
 def test_one_run(one):
     assert not one.open
     assert one.all("h1") == ["A report"]
-    assert one.all("h2") == ["Summary", "Over the rounds", "Graph and data", "Configuration"]
+    assert one.all("h2") == [
+        "Is it safe to take part?", "Result", "Over the rounds", "Graph and data", "Numbers",
+        "Configuration",
+    ]  # fmt: skip
     for number in (
         "81.23 %",
         "71.50 %",
@@ -147,7 +117,7 @@ def test_one_run(one):
     assert "zero" in one.all("text")
     assert "ring(4), metropolis" in one.all("figcaption")
     assert len(one.all("pre")) == 1
-    assert "script" not in one.tags
+    assert one.tags.count("script") == 1
 
 
 def test_every_figure_has_a_title_for_screen_readers(one):
@@ -157,7 +127,8 @@ def test_every_figure_has_a_title_for_screen_readers(one):
 
 def test_several_runs_have_a_row_and_a_line_each(three):
     rows = [text for text in three.all("th") if text in ("lppa", "dsgt", "choco")]
-    assert rows == ["lppa", "dsgt", "choco"] * 2  # the outcome, and what differs
+    # The outcome, the differences of accuracy and loss to the first, and what differs.
+    assert rows == ["lppa", "dsgt", "choco", *["dsgt"] * 2, *["choco"] * 2, "lppa", "dsgt", "choco"]
     assert three.all("text").count("dsgt") == 4  # in the legend of each figure
     assert three.tags.count("svg") == 6  # one graph and one partition for all
     assert len(three.all("pre")) == 3
@@ -190,7 +161,8 @@ def test_what_comes_from_files_is_escaped(tmp_path):
     runs = [folder, make_run(tmp_path / evil.replace("/", "-"), algorithm=evil)]
     out = write_report(runs, tmp_path / "report.html", title=evil, sections={evil: "<p>fine</p>"})
     page = Page(out)
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1
+    assert page.source.count(evil) == 0
     assert f'x = "{evil}"' in page.all("pre")[0]
     assert evil in page.all("h2")
     assert evil in page.all("h1")
@@ -345,6 +317,161 @@ def test_fifty_rounds_stay_small_and_nothing_else_is_left(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
+# --- the answer ---
+
+ANSWER = {
+    "level": "no",
+    "verdict": "No: gradients leak exactly",
+    "reason": "Client 1 can compute <b>gradients</b>.",
+    "learns": ["Client 1 can compute all."],
+    "guarantee": ["Nothing against client 1."],
+    "changes": ["`algorithm.fresh = true`: less."],
+    "limits": ["Examined: little."],
+}
+
+
+def audit_of(folder, config=None, **parts):
+    """Store an audit in a run folder."""
+    stored = {
+        "answer": ANSWER,
+        "config": config_digest(folder) if config is None else config,
+        "made": {"date": "2026-01-02 03:04 UTC", "command": "tacit audit a"},
+        "pictures": {"Audit: who learns what": "<p>a picture</p>"},
+        "tables": {"Audit: verdict": "<p>a table</p>"},
+        "proofs": {"Audit: what is proved": "<p>a proof</p>"},
+    } | parts
+    (folder / "audit_report.json").write_text(json.dumps(stored))
+    return folder
+
+
+def test_the_answer_stands_first_then_pictures_tables_and_proofs(report, tmp_path):
+    page = report(audit_of(make_run(tmp_path / "a")), made={"date": "2026-05-06", "machine": "m1"})
+    assert page.all("h2") == [
+        "Is it safe to take part?", "Result", "Over the rounds", "Graph and data",
+        "Audit: who learns what", "Numbers", "Audit: verdict", "Audit: what is proved",
+        "Configuration", "Made by",
+    ]  # fmt: skip
+    words = page.words
+    assert words.index(ANSWER["verdict"]) < words.index("81.23 %")
+    assert "Client 1 can compute <b>gradients</b>." in words
+    assert "algorithm.fresh = true" in page.all("code")
+    assert {"2026-05-06", "m1", "2026-01-02 03:04 UTC", "tacit audit a"} <= set(page.all("dd"))
+    assert 'class="answer no"' in page.source
+
+
+def test_an_audit_of_another_configuration_is_not_shown(report, tmp_path):
+    page = report(audit_of(make_run(tmp_path / "a"), config="other"))
+    assert "Not known: not audited" in page.all("p")
+    assert "a proof" not in page.words
+
+
+def test_a_run_without_audit_says_so(report, tmp_path):
+    page = report(make_run(tmp_path / "a"))
+    assert "Not known: not audited" in page.all("p")
+    assert "tacit audit a" in page.all("code")
+    promise = {
+        "epsilon": 3.0, "delta": 1e-5, "noise_multiplier": 2.0, "sampling_rate": 0.1, "steps": 54,
+        "unit": "sample", "honest": 3, "extra_delta": 1e-9, "spent": 2.5,
+    }  # fmt: skip
+    page = report(make_run(tmp_path / "b", privacy=promise))
+    assert "Promised, but not audited" in page.all("p")
+    assert "ε = 2.5 at δ = 1e-05 is moderate" in page.words
+
+
+def test_several_runs_have_an_answer_each(report, tmp_path):
+    runs = [audit_of(make_run(tmp_path / "a")), make_run(tmp_path / "b", "dsgt")]
+    page = report(*runs)
+    assert "Is it safe to take part?" in page.all("caption")
+    assert "✕ No: gradients leak exactly" in page.all("span")
+    assert page.words.count("No: gradients leak exactly") == 1
+
+
+def test_a_run_that_has_not_ended_has_a_page(report, tmp_path):
+    folder = make_run(tmp_path / "a", config="rounds = 20\n")
+    (folder / "summary.json").unlink()
+    with (folder / "history.jsonl").open("a") as history:
+        history.write('{"round": 6, "st')
+    page = report(folder)
+    assert "This run has not ended." in page.all("strong")
+    assert "5 of 20 rounds" in page.words
+    assert "75.00 %" in page.all("dd")
+
+
+def test_differences_are_paired_by_seed(report, tmp_path):
+    base, other = [80.0, 70.0, 90.0], [81.0, 71.5, 91.2]
+    runs = [
+        make_run(tmp_path / f"{name}{seed}", name, seed=seed, accuracy=ACCURACY | {"mean": value})
+        for name, values in (("lppa", base), ("dsgt", other))
+        for seed, value in enumerate(values)
+    ]
+    page = report(*runs)
+    assert "Difference to lppa, paired by seed" in page.all("caption")
+    expected = paired_difference(other, base)
+    cells = page.all("td")
+    assert "+1.23" in cells
+    assert f"+{expected.low:.2f} to +{expected.high:.2f}" in cells
+    assert "higher" in cells
+    alone = report(runs[0], runs[3])
+    assert "one seed: no interval" in alone.all("td")
+
+
+# --- what everybody can read ---
+
+
+def test_headings_go_down_one_step_at_a_time(one):
+    levels = [int(tag[1]) for tag in one.tags if tag in ("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_texts_have_contrast(one, dark):
+    light, _, night = one.source.partition("prefers-color-scheme:dark")
+    colours = dict(re.findall(r"--([\w-]+):(#[0-9a-f]{6})", light))
+    if dark:
+        colours |= dict(re.findall(r"--([\w-]+):(#[0-9a-f]{6})", night.split("}}")[0]))
+    pairs = [("ink", "paper"), ("ink", "back"), ("muted", "paper"), ("muted", "back")]
+    pairs += [("link", "paper"), ("link", "back"), ("warn", "warn-back"), ("ink", "note-back")]
+    for tone in ("no", "leaks", "open", "yes"):
+        pairs += [(tone, f"{tone}-back"), ("ink", f"{tone}-back"), (tone, "paper")]
+    pairs += [("ink", "h0"), ("ink", "h1"), ("heat-ink", "h2"), ("heat-ink", "h3")]
+    for text, ground in pairs:
+        assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+    # The steps of the heat map are ordered by lightness in both themes.
+    steps = [luminance(colours[f"h{k}"]) for k in range(5)]
+    assert steps[1:] == sorted(steps[1:], reverse=not dark)
+
+
+def test_numbers_are_right_and_texts_left():
+    html = table(["Run", "Sent", "Because"], [["a", "1.2 MB", "it is so"], ["b", "–", "no"]])
+    assert '<td role="cell" data-label="Sent">1.2 MB</td>' in html
+    assert '<td role="cell" class="text" data-label="Because">it is so</td>' in html
+    assert '<th scope="col" role="columnheader" class="text">Because</th>' in html
+
+
+def test_figures_come_with_their_numbers(one):
+    links = [address for address in one.addresses if address.startswith("data:text/csv")]
+    assert len(links) == 6
+    rows = list(csv.reader(unquote(links[0].partition(",")[2]).splitlines()))
+    header = ["round", "lppa, average model", "lppa", "lppa, lowest", "lppa, highest"]
+    assert rows[0] == header
+    assert rows[-1] == ["5", "80", "75", "65", "85"]
+    losses = list(csv.reader(unquote(links[1].partition(",")[2]).splitlines()))
+    assert [row[0] for row in losses[1:]] == ["0", "1", "2", "4", "5"]  # round 3 is a gap
+
+
 # --- what is wrong with a folder ---
 
 
@@ -355,7 +482,7 @@ def test_not_a_run_folder(tmp_path):
         write_report([], tmp_path / "x.html", title="x")
 
 
-@pytest.mark.parametrize("name", ["summary.json", "graph.json", "config.toml"])
+@pytest.mark.parametrize("name", ["graph.json", "config.toml"])
 def test_a_missing_file_is_named(name, tmp_path):
     folder = make_run(tmp_path / "a")
     (folder / name).unlink()

@@ -32,6 +32,7 @@ from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.laplace import ASSUMPTIONS as LAPLACE_ASSUMPTIONS
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.clipping import Clip
+from tacit.privacy.interpretation import VACUOUS
 
 NO_GUARANTEE = "no differential-privacy guarantee"
 IDEAL_NOISE = (
@@ -49,8 +50,6 @@ MOST_COMPOSED = 100_000
 MOST_DISTINCT = 40
 # Entries of N up to which a linear program finds the least shift; above, least squares is used.
 LARGEST_PROGRAM = 100_000
-# An adversary may be e^ε times as sure as before: from here on that is no protection.
-VACUOUS = 10.0
 VACUOUS_REMARK = ", which is vacuous: it protects nothing"
 
 

@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import ValidationError
 
+from tacit.auditing.answer import answer_of
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json, write_text
 from tacit.core.toml import to_toml
+from tacit.experiment.alternatives import with_alternatives
 from tacit.experiment.auditing import audit
 from tacit.peer.federation.audited import AuditedFederation
 from tacit.peer.federation.folders import NodeFolder
@@ -26,7 +28,8 @@ from tacit.peer.federation.graph_drawing import named_graph
 from tacit.peer.node.results import read_history
 from tacit.peer.node.sent_audit import SentAudit, audit_sent
 from tacit.report import plots
-from tacit.report.audit_sections import audit_sections
+from tacit.report.answer_section import answer_html
+from tacit.report.audit_sections import stored_audit
 from tacit.report.finished_run import StoredConfusion
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
 from tacit.report.predictions_section import confusion_card, warning_box
@@ -70,14 +73,18 @@ def write_node_report(
         heat_map=False,
     )
     sent = audit_sent(NodeFolder(folder), data=data, allowed_code=allowed_code)
+    answer = with_alternatives(answer_of(found), found, subject.experiment)
+    stored = stored_audit(found, answer)
     sections = {
         "Summary": _summary(audited, records, summary),
         "Training": _curves(records),
         **({"Predictions": drawn} if (drawn := _predictions(summary)) else {}),
         "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
+        **stored.pictures,
         **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
         **({"What was really sent": _sent(sent)} if sent is not None else {}),
-        **audit_sections(found),
+        **stored.tables,
+        **stored.proofs,
         "Configuration": collapsible(
             "Signed by the operator", f"<pre>{escape(to_toml(manifest.config.as_dict()))}</pre>"
         ),
@@ -89,7 +96,8 @@ def write_node_report(
     )
     try:
         alerts = warning_box(summary.get("alerts", ()))
-        write_text(out, render_page(f"Node {audited.member}", lead, alerts, sections))
+        title, top = f"Node {audited.member}", answer_html(stored.answer)
+        write_text(out, render_page(title, lead, alerts, sections, answer=top))
     except OSError as problem:
         raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
     return out

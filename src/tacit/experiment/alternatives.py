@@ -1,0 +1,354 @@
+"""What would change the answer of an audit: other options and algorithms, examined on symbols.
+
+Every candidate runs on the same graph and for the same task. It is judged by the adversaries of the
+audit, with the same proofs. Nothing here is measured: neither accuracy nor attacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_type_hints
+
+from tacit.algorithms import ALGORITHMS
+from tacit.algorithms.algorithm import Algorithm, options_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.answer import Answer, describe_adversary, describe_knowledge, join
+from tacit.auditing.attacks.reconstruction_attacks import Progress
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE
+from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.result import Audit
+from tacit.auditing.sum_verdicts import rounded_up
+from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.config.build import Experiment, make_algorithm_for
+from tacit.config.graphs import make_graph
+from tacit.config.loading import make_config
+from tacit.core.errors import Misuse
+from tacit.core.noise import Gaussian, Laplace
+from tacit.experiment.compare import keeps_guarantees, make_variant
+from tacit.graph import Graph
+from tacit.privacy.guarantee import Budget
+from tacit.privacy.interpretation import VACUOUS, strength
+
+MAX_CLIENTS = 30  # of graphs on which candidates are examined
+MAX_COMPLETE = 12  # clients of complete graphs that are examined
+FIRST_LOOK = 3  # iterations in which most candidates already leak
+SHOWN = 3  # candidates that are described
+FACTORS = (10, 100, 1_000, 10_000)  # of noise
+PROMISED = 3.0  # ε of candidates that can keep a promise
+# The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
+OUTPUT_RANK = LEVELS.index("difference")
+
+
+@dataclass(frozen=True)
+class Knows:
+    """What one adversary learns: the rank of its best leak, in words, and ε of the whole run."""
+
+    rank: int
+    leak: str
+    epsilon: float
+
+    @property
+    def is_guaranteed(self) -> bool:
+        return self.epsilon < VACUOUS
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """A guarantee that means something is better than any leak that is not proved."""
+        return (0, self.epsilon) if self.is_guaranteed else (1 + self.rank, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """An algorithm with options, and how a configuration gets it."""
+
+    label: str
+    changes: str  # what to write into the configuration
+    algorithm: Algorithm
+    graph: Graph
+    is_own: bool  # the audited algorithm with another option or graph
+
+    @property
+    def order(self) -> int:
+        """The least change first, then those that keep a guarantee."""
+        return 0 if self.is_own else 1 if isinstance(self.algorithm, PrivateAlgorithm) else 2
+
+
+def with_alternatives(
+    answer: Answer, audit: Audit, experiment: Experiment, progress: Progress | None = None
+) -> Answer:
+    """The answer with what would change it; `progress` is called as in `tacit.audit`."""
+    report = progress or (lambda what, done, of: None)
+    found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
+    return replace(answer, changes=found)
+
+
+def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]:
+    """Candidates that leak less to some adversaries of the audit and not more to any."""
+    if experiment.graph.clients > MAX_CLIENTS:
+        return [f"Other algorithms are examined on graphs of up to {MAX_CLIENTS} clients only."]
+    adversaries = list(dict.fromkeys(result.adversary.passive for result in audit.results))
+    corrupt = frozenset[int]().union(*(one.corrupt for one in adversaries))
+    honest = [client for client in audit.victims if client not in corrupt]
+    if not honest:
+        return []
+    victim = honest[0]
+    audited = Candidate("", "", experiment.algorithm, experiment.graph, True)
+    now = _examine(audited, experiment, adversaries, victim, audit.iterations)
+    before = [one.badness for one in now]
+    worst = [one.rank for one in now]
+    first_look = min(FIRST_LOOK, audit.iterations)
+    promising = []
+    candidates = [*_more_neighbours(experiment), *_candidates(experiment)]
+    for number, candidate in enumerate(candidates, 1):
+        report("examining what would change the answer", number, len(candidates))
+        ranks = _ranks(candidate, experiment, adversaries, victim, first_look)
+        if all(a <= b for a, b in zip(ranks, worst, strict=True)):
+            promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
+    better: list[str] = []
+    for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
+        found = _examine(candidate, experiment, adversaries, victim, audit.iterations)
+        if _is_better(found, before):
+            better.append(_describe(candidate, adversaries, now, found))
+        if len(better) == SHOWN:
+            break
+    if not better:
+        return [
+            f"None of {len(candidates)} other algorithms and options leaks less to these "
+            f"adversaries ({audit.iterations} iterations examined)."
+        ]
+    return [*better, "What these cost in accuracy was not measured: see `tacit compare`."]
+
+
+def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
+    after = [one.badness for one in found]
+    return after != before and all(a <= b for a, b in zip(after, before, strict=True))
+
+
+def _candidates(experiment: Experiment) -> Iterator[Candidate]:
+    """The algorithms that can run on this graph and task, with one switch changed or none."""
+    config, own = experiment.config, experiment.config.algorithm.name
+    for name in ALGORITHMS.loadable()[0]:
+        kind = ALGORITHMS[name]
+        if kind.needs_server and not experiment.algorithm.needs_server:
+            continue
+        hints = get_type_hints(kind)
+        switches = [option for option in options_of(kind) if hints.get(option) is bool]
+        for option in ("", *switches):
+            label = f"{name}+{option}=true" if option else name
+            set_already = getattr(experiment.algorithm, option, None) is True if option else True
+            if name == own and set_already:
+                continue
+            try:
+                variant = make_variant(config, label, [label])
+                promise = ""
+                if keeps_guarantees(name) and variant.privacy is None:
+                    privacy = {"epsilon": PROMISED, "delta": _delta(experiment)}
+                    variant = make_config(variant.as_dict() | {"privacy": privacy})
+                    promise = f", [privacy] epsilon = {PROMISED:g}"
+                algorithm, _ = make_algorithm_for(variant, experiment.task, experiment.graph)
+                algorithm.check_graph(experiment.graph)
+            except Misuse:
+                continue
+            change = "" if name == own else f'algorithm.name = "{name}"'
+            switch = f"algorithm.{option} = true" if option else ""
+            changes = ", ".join(filter(None, (change, switch))) + promise
+            yield Candidate(label, changes, algorithm, experiment.graph, name == own)
+
+
+def _more_neighbours(experiment: Experiment) -> Iterator[Candidate]:
+    """The same algorithm on a complete graph, where all other clients are neighbours."""
+    graph, keys = experiment.graph, experiment.config.graph.model_dump(exclude_none=True)
+    complete = graph.clients * (graph.clients - 1)
+    if graph.clients > MAX_COMPLETE or len(graph.edges) >= complete:
+        return
+    changed: dict[str, Any] = {"kind": "complete"}
+    changed |= {key: keys[key] for key in ("clients", "mixing", "lazy") if key in keys}
+    try:
+        variant = make_config(experiment.config.as_dict() | {"graph": changed})
+        other = make_graph(variant.graph, variant.run.seed)
+        algorithm, _ = make_algorithm_for(variant, experiment.task, other)
+        algorithm.check_graph(other)
+    except Misuse:
+        return
+    yield Candidate(experiment.algorithm.name, 'graph.kind = "complete"', algorithm, other, True)
+
+
+def _delta(experiment: Experiment) -> float:
+    """A δ below one over the number of samples."""
+    dataset = experiment.dataset
+    samples = 1 if dataset is None else len(dataset.train.y)
+    return min(1e-5, 10.0 ** -math.ceil(math.log10(2 * samples)))
+
+
+def _knowledge(
+    candidate: Candidate,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[Leakage]:
+    algorithm, graph = candidate.algorithm, candidate.graph
+    common_start = experiment.setting.start_alike
+    run = run_on_symbols(algorithm, graph, iterations, common_start=common_start)
+    return [Leakage(Knowledge(run, adversary), victim) for adversary in adversaries]
+
+
+def _rank(leakage: Leakage) -> int:
+    if leakage.strongest is None:
+        return 0
+    level = LEVEL_OF.get(leakage.strongest)
+    return OUTPUT_RANK if level is None else LEVELS.index(level)
+
+
+def _ranks(
+    candidate: Candidate,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[int]:
+    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
+    return [_rank(leakage) for leakage in known]
+
+
+def _examine(
+    candidate: Candidate,
+    experiment: Experiment,
+    adversaries: list[Adversary],
+    victim: int,
+    iterations: int,
+) -> list[Knows]:
+    """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
+    algorithm = candidate.algorithm
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    found = []
+    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
+    for adversary, leakage in zip(adversaries, known, strict=True):
+        rank, bound = _rank(leakage), None
+        if rank <= LEVELS.index("noisy"):
+            bound = whole_run_bound(
+                algorithm,
+                candidate.graph,
+                adversary,
+                victim,
+                experiment.steps,
+                clip=experiment.task.clip,
+                parameters=experiment.task.parameters,
+                delta=1e-5 if budget is None else budget.delta,
+            )
+        is_proof = bound is not None and IDEAL_NOISE not in bound.assumptions
+        epsilon = bound.epsilon if bound is not None and is_proof else math.inf
+        leak = describe_knowledge(leakage).replace(
+            f"see gradients of client {victim} ", "see its gradients "
+        )
+        found.append(Knows(rank, leak, epsilon))
+    return found
+
+
+def _describe(
+    candidate: Candidate, adversaries: list[Adversary], now: list[Knows], found: list[Knows]
+) -> str:
+    """What a candidate changes, adversaries with the same outcome together."""
+    outcomes: dict[str, list[str]] = {}
+    for adversary, before, after in zip(adversaries, now, found, strict=True):
+        is_exact = after.rank > LEVELS.index("noisy")
+        same = before == after or (is_exact and before.rank == after.rank)
+        outcome = "can learn as much as now" if same else _outcome(after)
+        outcomes.setdefault(outcome, []).append(_who(adversary))
+    listed = "; ".join(f"{join(who)} {outcome}" for outcome, who in outcomes.items())
+    return f"`{candidate.changes}`: {listed}."
+
+
+def _outcome(knows: Knows) -> str:
+    if math.isfinite(knows.epsilon):
+        epsilon = rounded_up(knows.epsilon)
+        return f"can learn at most ε = {epsilon} in the whole run ({strength(knows.epsilon)})"
+    noisy = knows.rank <= LEVELS.index("noisy")
+    return f"{knows.leak}, without a guarantee" if noisy else knows.leak
+
+
+def _who(adversary: Adversary) -> str:
+    text = describe_adversary(adversary)
+    return text[0].lower() + text[1:]
+
+
+def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
+    """What more noise of the same kind gives: half an ε, or one that is not vacuous."""
+    algorithm = experiment.algorithm
+    if isinstance(algorithm, PrivateAlgorithm):
+        return _more_calibrated_noise(algorithm.budget, experiment)
+    ledgers = [ledger for result in audit.results for ledger in result.ledgers]
+    worst = max(ledgers, key=lambda ledger: ledger.best.epsilon)
+    if any("not clipped" in ledger.best.why for ledger in ledgers):
+        return [
+            f"Nothing bounds what client {worst.victim} contributes: {worst.best.why}. "
+            "`[run.clip] bound` is needed for any guarantee."
+        ]
+    if not VACUOUS <= worst.best.epsilon < math.inf:
+        return []
+    adversary = next(one.adversary for one in audit.results if worst in one.ledgers)
+    return _more_noise(experiment, adversary, worst.victim, worst.best.epsilon, worst.delta)
+
+
+def _more_calibrated_noise(budget: Budget | None, experiment: Experiment) -> list[str]:
+    if budget is None or not math.isfinite(budget.epsilon):
+        return ["`[privacy] epsilon` is inf: a finite value adds noise and gives a guarantee."]
+    sigma = budget.noise_multiplier
+    spent = replace(budget, noise_multiplier=2 * sigma).spent(experiment.steps)
+    return [
+        f"Twice the noise (multiplier {2 * sigma:.3g} in place of {sigma:.3g}) gives "
+        f"ε = {rounded_up(spent)} in place of {budget.epsilon:g}, if {budget.honest} of "
+        f"{experiment.graph.clients} clients are honest and connected."
+    ]
+
+
+def _more_noise(
+    experiment: Experiment, adversary: Adversary, victim: int, epsilon: float, delta: float
+) -> list[str]:
+    """The least power of ten of more noise for which ε is not vacuous."""
+    algorithm, task = experiment.algorithm, experiment.task
+    noises = {
+        option: value
+        for option in options_of(type(algorithm))
+        if isinstance(value := getattr(algorithm, option), Laplace | Gaussian) and value.scale > 0
+    }
+    found = epsilon
+    for factor in FACTORS if noises else ():
+        changed = {
+            option: replace(noise, scale=factor * noise.scale) for option, noise in noises.items()
+        }
+        bound = whole_run_bound(
+            replace(cast(Any, algorithm), **changed),
+            experiment.graph,
+            adversary,
+            victim,
+            experiment.steps,
+            clip=task.clip,
+            parameters=task.parameters,
+            delta=delta,
+        )
+        if bound is None:
+            return []
+        found = bound.epsilon
+        if found < VACUOUS:
+            ideal = ", for ideal noise" if IDEAL_NOISE in bound.assumptions else ""
+            options = ", ".join(
+                f"algorithm.{option}.scale = {noise.scale:g}" for option, noise in changed.items()
+            )
+            return [
+                f"{factor:,} times the noise (`{options}`) gives ε = {rounded_up(found)} against "
+                f"{_who(adversary)} in place of {rounded_up(epsilon)}{ideal}. What that costs in "
+                "accuracy was not measured."
+            ]
+    if not noises:
+        return []
+    return [
+        f"Even {FACTORS[-1]:,} times the noise leaves ε = {rounded_up(found)} against "
+        f"{_who(adversary)}: more of this noise does not help."
+    ]

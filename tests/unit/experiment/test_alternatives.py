@@ -1,0 +1,110 @@
+"""What would change the answer: every suggestion is audited again and keeps what it says."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tacit.auditing.answer import answer_of
+from tacit.config.build import build
+from tacit.config.loading import make_config
+from tacit.experiment import alternatives
+from tacit.experiment.alternatives import with_alternatives
+from tacit.experiment.auditing import AuditSubject, audit
+
+FIVE = "graph.clients=5"
+
+
+def changes_of(config, dataset, adversaries=("curious(1)", "curious(1,4)"), iterations=3):
+    experiment = build(config, None, dataset)
+    found = audited(experiment, adversaries, iterations)
+    return experiment, with_alternatives(answer_of(found), found, experiment).changes
+
+
+def audited(experiment, adversaries, iterations=3):
+    return audit(
+        AuditSubject(experiment), adversaries, 0, iterations=iterations, attacks=False,
+        heat_map=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def masked(dataset):
+    """The experiment with masks at the start on a ring of five, and what would change it."""
+    keys = {
+        "model": {"name": "mlp", "hidden": [8]},
+        "graph": {"kind": "ring", "clients": 5},
+        "algorithm": {"name": "lppa", "lr": 0.1, "noise": {"law": "laplace", "scale": 0.01}},
+        "run": {"rounds": 3, "batch_size": 16},
+    }
+    return changes_of(make_config(keys), dataset)
+
+
+def test_the_least_change_comes_first_and_is_true(masked, tiny, dataset):
+    _, changes = masked
+    fresh = next(text for text in changes if "`algorithm.fresh = true`" in text)
+    assert "client 1 can compute the exact sum" in fresh
+    assert "clients 1 and 4 together can learn as much as now" in fresh
+    again = audited(build(tiny(FIVE, "algorithm.fresh=true"), None, dataset), ["curious(1)"])
+    assert again.results[0].leakage[0].strongest == ("sum", "exact")
+    again = audited(build(tiny(FIVE, "algorithm.fresh=true"), None, dataset), ["curious(1,4)"])
+    assert again.results[0].leakage[0].strongest == ("gradient", "exact")
+
+
+def test_more_neighbours_are_examined_on_their_graph(masked, tiny, dataset):
+    _, changes = masked
+    assert '`graph.kind = "complete"`' in changes[0]
+    complete = build(tiny(FIVE, "graph.kind=complete"), None, dataset)
+    assert audited(complete, ["curious(1,4)"]).results[0].leakage[0].strongest[0] != "gradient"
+    assert "clients 1 and 4 together can compute exactly how" in changes[0]
+
+
+def test_a_promised_epsilon_is_the_one_that_an_audit_proves(masked, dataset):
+    experiment, changes = masked
+    text = next(text for text in changes if "[privacy]" in text)
+    name = re.search(r'algorithm.name = "([\w-]+)"', text)[1]
+    plain = experiment.config.as_dict()
+    variant = make_config(
+        plain | {"algorithm": {"name": name, "lr": 0.1}, "privacy": {"epsilon": 3.0}}
+    )
+    found = audited(build(variant, None, dataset), ["curious(1)"])
+    epsilon = found.results[0].ledgers[0].best.epsilon
+    shown = float(re.search(r"client 1 can learn at most ε = ([\d.]+)", text)[1])
+    assert epsilon == pytest.approx(shown, rel=0.01)
+    assert epsilon <= shown
+
+
+def test_vacuous_noise_says_how_much_would_do(tiny, dataset):
+    noise = "algorithm.noise={law='gaussian',scale=0.5}"
+    overrides = (FIVE, "algorithm.name=dp-dsgt", "algorithm.inject=every", noise)
+    clip = "run.clip={bound=1.0}"
+    _, changes = changes_of(tiny(*overrides, clip), dataset, ["curious(1)"])
+    factor, scale, epsilon = re.match(
+        r"([\d,]+) times the noise \(`algorithm.noise.scale = (\d+)`\) gives ε = ([\d.]+)",
+        changes[0],
+    ).groups()
+    assert float(scale) == 0.5 * float(factor.replace(",", ""))
+    louder = tiny(*overrides, clip, f"algorithm.noise.scale={scale}")
+    bound = audited(build(louder, None, dataset), ["curious(1)"]).results[0].ledgers[0].best
+    assert bound.epsilon == pytest.approx(float(epsilon), rel=0.01)
+    assert bound.epsilon < 10
+    _, changes = changes_of(tiny(*overrides), dataset, ["curious(1)"])
+    assert "`[run.clip] bound` is needed" in changes[0]
+
+
+def test_twice_the_noise_of_a_promise(tiny_private, dataset):
+    experiment, changes = changes_of(tiny_private(), dataset, ["curious(1)"])
+    budget = experiment.algorithm.budget
+    spent = replace(budget, noise_multiplier=2 * budget.noise_multiplier).spent(experiment.steps)
+    shown = float(re.search(r"gives ε = ([\d.]+) in place of 3", changes[0])[1])
+    assert spent <= shown <= 1.01 * spent
+
+
+def test_nothing_is_made_up_if_nothing_helps(tiny, dataset, monkeypatch):
+    monkeypatch.setattr(alternatives, "_candidates", lambda experiment: iter(()))
+    monkeypatch.setattr(alternatives, "_more_neighbours", lambda experiment: iter(()))
+    _, changes = changes_of(tiny(FIVE), dataset)
+    assert changes == [
+        "None of 0 other algorithms and options leaks less to these adversaries (3 iterations "
+        "examined)."
+    ]

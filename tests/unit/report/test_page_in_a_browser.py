@@ -1,0 +1,105 @@
+"""The page in a real headless browser: values, hidden runs, sorting, downloads, a phone."""
+
+import base64
+
+import pytest
+
+from support.browser import browse, find_browser
+from support.run_folders import make_run
+from tacit.report.report import write_report
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None,
+    reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
+)
+EVIL = '<script>document.title = "changed"</script>'
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    place = tmp_path_factory.mktemp("browser")
+    runs = [
+        make_run(place / "a", "lppa", bytes_sent=5_000),
+        make_run(place / "b", "dsgt", bytes_sent=4_000_000, lr=0.5),
+    ]
+    sections = {"Further": EVIL}
+    out = write_report(runs, place / "report.html", title="Two runs", sections=sections)
+    with browse(place) as tab:
+        tab.open(out.as_uri())
+        yield tab
+
+
+def test_only_its_own_script_runs_and_nothing_is_loaded(page):
+    assert page.run("document.title") == "Two runs"
+    blocked = page.complaints()
+    assert len(blocked) == 1
+    assert "Content Security Policy" in blocked[0]
+    assert all(url.startswith(("file:", "data:")) for url in page.requested())
+
+
+def test_values_appear_under_the_pointer_and_by_keys(page):
+    assert page.run("document.querySelector('.values').hidden")
+    x, y = page.run(
+        "(() => { const s = document.querySelector('svg[data-frame]');"
+        "s.scrollIntoView({block: 'center'}); const r = s.getBoundingClientRect();"
+        "return [r.left + r.width * 0.97, r.top + r.height / 3]; })()"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    shown = page.text(".values")
+    assert shown.startswith("round 5")
+    assert "lppa75" in shown
+    page.run("document.querySelector('svg[data-frame]').focus()")
+    page.press("ArrowLeft")
+    assert page.text(".values").startswith("round 4")
+
+
+def test_runs_can_be_hidden(page):
+    assert not page.run("document.querySelector('fieldset.runs').hidden")
+    visible = (
+        "[...document.querySelectorAll('[data-series=\"1\"]')]"
+        ".filter(e => getComputedStyle(e).display !== 'none').length"
+    )
+    assert page.run(visible) > 5
+    page.click("fieldset.runs input[value='1']")
+    assert page.run(visible) == 0
+    assert page.run(visible.replace('"1"', '"0"')) > 5
+    page.click("fieldset.runs input[value='1']")
+    assert page.run(visible) > 5
+
+
+def test_tables_are_sorted_by_value_not_by_text(page):
+    first = "document.querySelector('#part-3 ~ .sheet tbody tr').textContent"
+    button = "[...document.querySelectorAll('#part-3 ~ .sheet thead button')]"
+    sent = f"{button}.find(b => b.textContent === 'Sent')"
+    page.run(f"{sent}.click()")
+    assert "lppa" in page.run(first)  # 5 kB is less than 4 MB
+    page.run(f"{sent}.click()")
+    assert "dsgt" in page.run(first)
+    assert page.run(f"{sent}.closest('th').getAttribute('aria-sort')") == "descending"
+
+
+def test_figures_can_be_saved(page):
+    labels = page.run("[...document.querySelector('.downloads').children].map(e => e.textContent)")
+    assert labels == ["SVG", "PDF", "CSV"]
+    drawing = page.run("standalone(document.querySelector('figure svg')).text")
+    assert drawing.startswith("<svg")
+    assert 'width="403.2"' in drawing
+    encoded = page.run(
+        "pdf(document.querySelector('figure svg')).then(bytes => "
+        "btoa(Array.from(bytes, b => String.fromCharCode(b)).join('')))"
+    )
+    document = base64.b64decode(encoded)
+    assert document.startswith(b"%PDF-1.4")
+    start = int(document.split(b"startxref\n")[1].split(b"\n")[0])
+    assert document[start : start + 4] == b"xref"
+    assert b"\xff\xd8\xff" in document  # the image
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_wider_than_a_phone(page, dark):
+    page.resize(390, 800, dark=dark)
+    assert page.run("document.documentElement.scrollWidth") <= 391
+    stacked = "getComputedStyle(document.querySelector('table.stack td')).display"
+    assert page.run(stacked) in ("flex", "block")
+    page.resize(1280, 900)
+    assert page.run(stacked) == "table-cell"
