@@ -73,8 +73,8 @@ class Experiment:
             run.gradients,
             run.prg,
             run.precision,
-            self.schedule,
-            self.participation,
+            schedule=self.schedule,
+            participation=self.participation,
         )
 
     def simulation(
