@@ -56,6 +56,7 @@ def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
     inputs, targets = flat.layout.split(arrays)
     types = [flat.dtype if array.is_floating_point() else array.dtype for array in inputs]
     output, types = _trial(flat, inputs, types)
+    _check_samples_first(flat, inputs, types, output)
     flat.check(*_first_two(inputs, types))
     types += [flat.dtype if array.is_floating_point() else torch.int64 for array in targets]
     some = _first_two(targets, types[len(inputs) :])
@@ -173,6 +174,25 @@ def _trial(
         f"The model fails on two samples, {given}: {first_line(problem)}.",
         "Give inputs of the shape and type that it takes, with the samples as first dimension.",
     ) from problem
+
+
+def _check_samples_first(
+    flat: FlatModule, inputs: Part, types: list[torch.dtype], output: Tensor
+) -> None:
+    """Raise Misuse if the first dimension of the output does not count the samples."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            single = flat(flat.weights(), *(one[:1] for one in _first_two(inputs, types)))
+    except Exception:  # BatchNorm refuses a batch of one sample
+        return
+    if single.shape == (1, *output.shape[1:]) or not output.ndim:
+        return
+    raise Misuse(
+        f"The model's output has shape {tuple(output.shape)} for two samples and "
+        f"{tuple(single.shape)} for one.",
+        "Return samples as the first dimension, also if it is one sample: squeeze(-1) or "
+        "flatten(1) instead of squeeze().",
+    )
 
 
 def _first_two(arrays: Part, types: Sequence[torch.dtype]) -> list[Tensor]:

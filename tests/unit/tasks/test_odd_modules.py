@@ -246,6 +246,30 @@ def doubling_hook():
     return module
 
 
+class Squeezed(Net):
+    def forward(self, x):
+        return super().forward(x).squeeze()
+
+
+class Transposed(Net):
+    def forward(self, x):
+        return super().forward(x).T
+
+
+@pytest.mark.parametrize("make", [Squeezed, Transposed])
+def test_outputs_without_a_first_dimension_of_samples_are_refused(make):
+    with pytest.raises(Misuse, match="first dimension"):
+        tacit.Task.from_module(make(), parts(), batch_size=1)
+
+
+def test_a_loss_that_fails_is_refused_before_the_run():
+    task = tacit.Task.from_loss(lambda theta, x: theta @ x, [torch.ones(4)] * 3, torch.zeros(3))
+    with pytest.raises(Misuse, match="theta0"):
+        tacit.simulate(
+            tacit.DSG(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=1
+        )
+
+
 class TokensFirst(nn.Module):
     """Dropout of rows in which the samples of a token follow each other."""
 

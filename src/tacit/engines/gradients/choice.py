@@ -168,7 +168,17 @@ def _problem(
 
 def _check_loss(loss: Loss, theta: Tensor, arrays: Part) -> None:
     """Raise `Misuse` if a loss is random or not a single number."""
-    value = check_repeatable("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
+    try:
+        value = check_repeatable("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
+    except Misuse:
+        raise
+    except Exception as error:  # users' losses raise many kinds
+        shapes = ", ".join(str(tuple(array[0].shape)) for array in arrays)
+        raise Misuse(
+            f"The loss fails for a model of {theta.shape[1]} numbers and arrays of shape {shapes}: "
+            f"{first_line(error)}.",
+            "Check the length of theta0, and that the loss takes any batch of this size.",
+        ) from error
     if value.ndim:
         raise Misuse(
             f"The loss of one client has the shape {tuple(value.shape)}.",
