@@ -138,7 +138,8 @@ def _occurrences(values: Tensor, counted: Tensor, size: int) -> Tensor:
 def _largest(counts: Tensor) -> tuple[Tensor, Tensor]:
     """Percentage and number of the largest count of each row; NaN where all are zero."""
     most = counts.double().max(1)
-    return 100 * most.values / counts.sum(1), most.indices
+    # In the order in which accuracies are computed: equal shares are equal numbers.
+    return 100 * (most.values / counts.sum(1)), most.indices
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
