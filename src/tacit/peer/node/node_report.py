@@ -31,11 +31,11 @@ from tacit.report import plots
 from tacit.report.answer_section import answer_html
 from tacit.report.audit_sections import stored_audit
 from tacit.report.finished_run import StoredConfusion
+from tacit.report.metric_names import metric_title, metric_unit
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
 from tacit.report.predictions_section import confusion_card, warning_box
 from tacit.report.spending import epsilon_text
 from tacit.report.style import PALETTE, new_figure, plot_style, svg
-from tacit.tasks.metrics.metric import describe_metric
 
 MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
@@ -92,7 +92,7 @@ def write_node_report(
     lead = (
         f"Node {audited.member} of {manifest.federation}, generation {manifest.generation}: "
         f"{len(manifest.members)} members train with {found.setting.algorithm.name}. Client {own} "
-        "is this node. Nothing on this page comes from its data but loss and accuracy."
+        "is this node. Nothing on this page comes from its data but how well its model predicts them."
     )
     try:
         alerts = warning_box(summary.get("alerts", ()))
@@ -141,7 +141,7 @@ def _summary(
         "Accuracy on own data": format_number(last.get("accuracy"), ".2f", " %"),
         "Majority baseline": format_number(last.get("baseline"), ".2f", " %"),
         **{
-            describe_metric(name).label: format_number(value, ".4g", describe_metric(name).unit)
+            metric_title(name): format_number(value, ".4g", metric_unit(name))
             for name, value in last.get("metrics", {}).items()
         },
         "Bytes sent": f"{last.get('bytes_sent', 0):,}",
@@ -179,7 +179,7 @@ def _curves(records: Sequence[dict[str, Any]]) -> str:
         points = [(number, value) for number, value in values if value is not None]
         if points:
             figure = svg(_curve(points, label), label, "Of this node's model, by round.")
-            cards.append(card(f"{key.capitalize()} on own data", figure))
+            cards.append(card(f"{metric_title(key)} on own data", figure))
     return grid(cards)
 
 
