@@ -92,7 +92,7 @@ def write_node_report(
     lead = (
         f"Node {audited.member} of {manifest.federation}, generation {manifest.generation}: "
         f"{len(manifest.members)} members train with {found.setting.algorithm.name}. Client {own} "
-        "is this node. Nothing on this page comes from its data but how well its model predicts them."
+        "is this node. Of its data, the page tells only how well its model predicts them."
     )
     try:
         alerts = warning_box(summary.get("alerts", ()))
