@@ -44,7 +44,7 @@ def print_alerts(summary: dict[str, Any]) -> None:
 
 def print_client_table(summary: dict[str, Any]) -> None:
     """Print each client's metrics on the common test set and on its own."""
-    columns = summary["per_client"]
+    columns, client_names = summary["per_client"], summary.get("names") or ()
     table = Table(title="Each client's model: on all test samples / on its own")
     table.add_column("client", justify="right")
     names = [name.removeprefix("own_test.") for name in columns if name not in ("client", "loss")]
@@ -53,7 +53,8 @@ def print_client_table(summary: dict[str, Any]) -> None:
     for name in names:
         table.add_column(metric_header(name), justify="right")
     for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
-        table.add_row(str(client), *(_both(summary, name, place) for name in names))
+        who = client_names[client] if client < len(client_names) else str(client)
+        table.add_row(who, *(_both(summary, name, place) for name in names))
     Console().print(table)
     if (more := len(columns["client"]) - MAX_CLIENT_ROWS) > 0:
         print(f"{more} more clients are in summary.json.")

@@ -127,13 +127,18 @@ def _client_table(run: FinishedRun, owner: str) -> str:
     metrics = dict.fromkeys(["accuracy", "baseline", *(n.removeprefix(OWN_TEST) for n in names)])
     ordered = [one for name in metrics for one in (name, OWN_TEST + name) if one in names]
     rows = [
-        [str(client), *(_cell(columns[name], place, name) for name in ordered)]
+        [escape(_who(run, client)), *(_cell(columns[name], place, name) for name in ordered)]
         for place, client in enumerate(clients[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
     html = table(header, rows, f"{owner}Each client's model")
     more = len(clients) - MAX_CLIENT_ROWS
     return html + (f"<p>{more} more are in summary.json.</p>\n" if more > 0 else "")
+
+
+def _who(run: FinishedRun, client: int) -> str:
+    names = run.summary.names
+    return names[client] if client < len(names) else str(client)
 
 
 def _column_title(name: str) -> str:

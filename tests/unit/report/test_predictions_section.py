@@ -69,6 +69,13 @@ def test_what_misleads_is_said_above_everything(folder, tmp_path):
     assert accuracy_warnings(group_runs([read_run(plain)])) == ""
 
 
+def test_clients_have_their_names(folder, tmp_path):
+    copy = change(folder, tmp_path, names=["north", "<south>", "west"])
+    html = predictions_section(group_runs([read_run(copy)]))
+    assert '<th scope="row">north</th>' in html
+    assert '<th scope="row">&lt;south&gt;</th>' in html
+
+
 def test_runs_of_before_have_no_section(folder, tmp_path):
     copy = change(folder, tmp_path)
     summary = json.loads((copy / "summary.json").read_text())
