@@ -108,7 +108,6 @@ class Summary(StoredModel):
     diverged: str | None = None
     stopped: str | None = None
     notes: list[str] = []
-    names: list[str] = []  # of the clients, if they have some
 
 
 class StoredGraph(StoredModel):
