@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,7 +66,12 @@ class Record:
 
     def scalars(self) -> dict[str, float]:
         """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
-        return dict(_numbers("", self.as_dict()))
+        values = {column: self.value(column) for column in self.columns()}
+        return {
+            column: value
+            for column, value in values.items()
+            if value is not None and math.isfinite(value)
+        }
 
     def describe(self) -> str:
         """The most telling number in words: accuracy, deviation from the optimum, or loss."""
@@ -239,14 +244,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _numbers(f"{path}.{key}" if path else str(key), item)
-    elif isinstance(value, int | float):
-        yield path, value
 
 
 def _number(value: float | None) -> float:

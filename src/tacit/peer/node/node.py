@@ -183,14 +183,14 @@ class Node:
         fresh = self._open_records()
         check = partial(check_and_record, fresh, self.shared.witness)
         context = RosterContext.build(self.shared, self.algorithm, self.local, check)
-        if context.local_rows is not None and self.personal is not None:
-            # An iteration that was broken off may have changed them.
-            context.local_rows.restore(self.personal)
         self.shared.on_interrupt(context.network.cancel)
         comparison = DigestComparison(self.shared, context.network.clients)
         try:
             salts = self._salts(context, fresh)
             context = self._prepare_data(context.with_salts(salts))
+            if context.local_rows is not None and self.personal is not None:
+                # An iteration that was broken off may have changed them.
+                context.local_rows.restore(self.personal)
             begin_witness(self.shared, salts, fresh)
             with comparison.run():
                 if self.state is None:
