@@ -45,9 +45,9 @@ def test_members_are_named(home):
     assert audited.victims([b, "0"]) == [1, 0]
     assert audited.victims([]) == [0]
     assert AuditedFederation.load(home.node(b).path).victims([]) == [1]
-    with pytest.raises(Misuse, match="not a member"):
+    with pytest.raises(Misuse, match="is not a client"):
         audited.adversary("curious(stranger)")
-    with pytest.raises(Misuse, match="not a member"):
+    with pytest.raises(Misuse, match="is not a client"):
         audited.victims(["99"])
 
 
