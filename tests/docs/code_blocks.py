@@ -41,7 +41,10 @@ NOT_RUN = {
 }
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^`\n]*)$")
-SLOW = " (stopped by the time budget)"
+SLOW = re.compile(
+    r" \(stopped by the time budget\)| (?:One attack was|\d+ attacks were) stopped by the time "
+    r"budget\. A larger --seconds may find more\."
+)
 NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 # How far a number in an `output` block may be from the printed one, relative to the larger.
 TOLERANCE = 0.1
@@ -156,7 +159,7 @@ class PageRunner:
 def compare_output(block: Block, printed: str) -> None:
     """Compare words exactly and numbers roughly; a line `…` stands for any lines."""
     # On a slow machine attacks may end before they are done.
-    shown, found = _words(block.text), _words(printed).replace(SLOW, "")
+    shown, found = _words(block.text), SLOW.sub("", _words(printed))
     parts = [part.strip() for part in re.split(r"(?:^|(?<= ))…(?: |$)", shown)]
     numbers = "vary" not in block.title
     position = 0

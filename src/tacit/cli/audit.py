@@ -82,7 +82,7 @@ def print_cut_short(audits: list[Audit], console: Console) -> None:
     if count := sum(audit.cut_short for audit in audits):
         some = "One attack was" if count == 1 else f"{count} attacks were"
         console.print(
-            f"\n{some} stopped by the time budget and may find more with more: --seconds.",
+            f"\n{some} stopped by the time budget. A larger --seconds may find more.",
             style="yellow",
             highlight=False,
         )
