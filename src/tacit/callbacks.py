@@ -28,14 +28,12 @@ from tacit.engines import checkpoints
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.simulation import Simulation
+from tacit.tasks.metrics.metric import describe_metric
 
 __all__ = ["BestCheckpoint", "EarlyStopping", "MLflow", "TensorBoard", "WandB"]
 
 # Metrics of which less is better; of all others more is.
-LESS_IS_BETTER = (
-    "loss", "msd", "consensus_distance", "bytes_sent", "wall_seconds", "brier", "perplexity",
-    "mse", "mae", "rmse",
-)  # fmt: skip
+LESS_IS_BETTER = ("msd", "consensus_distance", "bytes_sent", "wall_seconds")
 
 
 @dataclass(frozen=True)
@@ -236,7 +234,8 @@ def best_index(values: list[float], metric: str, min_change: float = 0.0) -> int
 
 def less_is_better(metric: str) -> bool:
     """Whether a metric such as "loss.mean" is to be made small."""
-    return metric.partition(".")[0] in LESS_IS_BETTER
+    name = metric.removeprefix("own_test.").partition(".")[0]
+    return name in LESS_IS_BETTER or not describe_metric(name).higher_is_better
 
 
 def _facts(simulation: Simulation) -> dict[str, object]:
