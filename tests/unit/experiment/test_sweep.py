@@ -131,7 +131,7 @@ def test_a_model_that_raises_fails_alone(small, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     config = small("model.name=broken_nets:Broken", "model.hidden=", "run.gradients=looped")
-    found = sweep(config, axes("model.limit=0,16"), tmp_path / "out")
+    found = sweep(config, axes("model.limit=0,60"), tmp_path / "out")
     good, bad = found.cells
     assert good.failures == ()
     assert_mentions(bad.failures[0], "RuntimeError: out of luck", "error.txt")
@@ -139,7 +139,7 @@ def test_a_model_that_raises_fails_alone(small, tmp_path, monkeypatch):
     assert "in forward" in trace.read_text()
     # The next attempt starts anew.
     monkeypatch.setattr("broken_nets.Broken.broken", False)
-    again = sweep(config, axes("model.limit=0,16"), tmp_path / "out", resume=True)
+    again = sweep(config, axes("model.limit=0,60"), tmp_path / "out", resume=True)
     assert [cell.failures for cell in again.cells] == [(), ()]
 
 
