@@ -148,6 +148,30 @@ def test_rows_and_messages_may_lie_anywhere_in_memory(codec, dtype):
     buffer[:, 3:-2] = wire
     assert same_bits(codec.decode(buffer[:, 3:-2], 12, dtype), codec.decode(wire, 12, dtype))
     assert same_bits(codec.decode(buffer[:1, 3:-2], 12, dtype), codec.decode(wire[:1], 12, dtype))
+    again = torch.zeros_like(buffer)
+    codec.write(rows, draw, again[:, 3:-2])
+    assert torch.equal(again, buffer)
+
+
+class Plugin:
+    """A codec that only has the methods of the protocol."""
+
+    def __init__(self, codec):
+        self.codec = codec
+
+    def __getattr__(self, name):
+        if name == "write":
+            raise AttributeError(name)
+        return getattr(self.codec, name)
+
+
+@pytest.mark.parametrize("values", [Identity(), QSGD(8)], ids=str)
+def test_rand_k_contains_messages_of_plugins(values):
+    rows, draw = some_rows(3, 40), drawing(3)
+    own, plugin = RandK(k=9, values=values), RandK(k=9, values=Plugin(values))
+    wire = plugin.encode(rows, draw)
+    assert torch.equal(wire, own.encode(rows, draw))
+    assert same_bits(plugin.decode(wire, 40, rows.dtype), own.received(rows, draw))
 
 
 @pytest.mark.parametrize(

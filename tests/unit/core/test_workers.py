@@ -42,6 +42,22 @@ def test_each_does_everything_once(size):
     assert sorted(done) == list(range(40))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_calling_thread_does_the_last_piece(size):
+    done = {}
+
+    def work(piece):
+        done[piece] = threading.current_thread()
+        if piece == 0:
+            raise ValueError("piece 0")
+
+    with pytest.raises(ValueError, match="piece 0"):
+        WorkerPool(size).run_with_caller(work, range(size))
+    assert sorted(done) == list(range(size))
+    assert done[size - 1] is threading.current_thread()
+    assert list(done.values()).count(threading.current_thread()) == 1
+
+
 def test_a_pool_works_side_by_side():
     meeting = threading.Barrier(3)
     WorkerPool(3).run(
