@@ -55,7 +55,7 @@ def test_a_page_shows_predictions_metrics_and_the_baseline(folder, tmp_path):
     [group] = group_runs([read_run(folder)])
     summary = group.runs[0].summary
     assert len(summary.per_client["auc"]) == 3
-    assert f"<td>{summary.per_client['f1'][0]:.4g}</td>" in page
+    assert f">{summary.per_client['f1'][0]:.4g}</td>" in page
 
 
 def test_what_misleads_is_said_above_everything(folder, tmp_path):
@@ -73,8 +73,8 @@ def test_what_misleads_is_said_above_everything(folder, tmp_path):
 def test_clients_have_their_names(folder, tmp_path):
     copy = change(folder, tmp_path, names=["north", "<south>", "west"])
     html = predictions_section(group_runs([read_run(copy)]))
-    assert 'scope="row">north</th>' in html
-    assert 'scope="row">&lt;south&gt;</th>' in html
+    assert ">north</th>" in html
+    assert ">&lt;south&gt;</th>" in html
 
 
 def test_runs_of_before_have_no_section(folder, tmp_path):
