@@ -98,7 +98,7 @@ def schema(
 
     It has the categories that occur in these files: add those that others have.
     """
-    from tacit.config.toml import to_toml
+    from tacit.core.toml import to_toml
     from tacit.data.own.files import read_table
     from tacit.data.own.spec import TableSpec
 
