@@ -119,6 +119,8 @@ def disclosed(spec: TableSpec, clients: int) -> str:
     if not count:
         return ""
     tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
+    if clients > 2:
+        tail = "; all neighbours of a client together learn its sums"
     return (
         f"numbers are standardised by the counts, sums and sums of squares of {count} column"
         f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
