@@ -235,11 +235,13 @@ def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
         one.result.adversary.is_server for one in findings
     ):
         return "Not proven against the server", "But what the server can learn was not bounded."
-    parts = task.parts
-    units = int(parts.sizes.sum()) if isinstance(parts, Parts) else task.clients
+    unit, parts = findings[0].ledger.unit, task.parts
+    units = task.clients
+    if unit == "sample" and isinstance(parts, Parts):
+        units = int(parts.sizes.sum())
     delta = max(one.ledger.best.delta for one in findings)
     if delta * units >= 1:
-        why = f"But δ = {delta:g} is not below one over the {units:,} samples, as it has to be."
+        why = f"But δ = {delta:g} is not below 1/{units:,}, and would allow to publish one {unit}."
         return "Not proven: δ is too large", why
     return None
 
