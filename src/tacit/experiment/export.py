@@ -77,11 +77,19 @@ def _facts(run: SavedRun, client: int | str, form: Format) -> dict[str, Any]:
         "data_section": _shared_data_section(run.config.get("data", {})),
         "preprocessing": dict(layout.preprocessing),
         "model": run.config.get("model", {}),
+        "local": local_parameters(run),
         "algorithm": run.config.get("algorithm", {}),
         "steps": run.step,
         **{name: summary.get(name) for name in ("accuracy", "loss", "privacy", "seed")},
         "version": __version__,
     }
+
+
+def local_parameters(run: SavedRun) -> list[str]:
+    """Names or patterns of the local parameters in a model, which no guarantee covers."""
+    layout = run.layout or ModelLayout({})
+    # The layout of a node's model does not tell its local parameters from others.
+    return list(layout.local or run.config.get("model", {}).get("local") or ())
 
 
 def _shared_data_section(section: dict[str, Any]) -> dict[str, Any]:
