@@ -52,7 +52,10 @@ def test_from_tables_to_reports(tacit_here, clinics):
     assert "3 clients, 3 inputs from 2 columns" in answer.err
     summary = json.loads((out / "summary.json").read_text())
     assert summary["names"] == ["north", "south", "west"]
-    assert "sums of squares of 1 column" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "sums of squares of 1 column" in page
+    assert "Accuracy, own test sets" in page
+    assert "<h3>Majority baseline, own test sets" not in page
     counts = json.loads((out / "partition.json").read_text())
     assert counts["classes"] == ["ill", "well"]
 
@@ -62,6 +65,8 @@ def test_from_tables_to_reports(tacit_here, clinics):
     assert "0 north, 1 south, 2 west" in answer.out
     found = json.loads((clinics / "a" / "audit.json").read_text())
     assert found["victims"] == [1]
+    assert found["answer"]["limits"][0] == "Clients: 0 north, 1 south, 2 west."
+    assert "Audit of dsgt on own data" in (clinics / "a" / "report.html").read_text()
     assert any("all clients learn these totals" in remark for remark in found["remarks"])
 
     compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")

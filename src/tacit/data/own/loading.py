@@ -84,9 +84,10 @@ def from_tables(
         raise Misuse(problem, "Give all clients the same.")
     shared = None if isinstance(test, float | int | None) else one_source(test, "test")
     share = test if shared is None else None
+    preprocessing: dict[str, Any] = {}
     if arrays:
         loaded, class_names = _load_arrays(parts, classes, shared, share, seed)
-        inputs, disclosure, preprocessing = "arrays", "", {}
+        inputs, disclosure = "arrays", ""
     else:
         if label is None:
             raise Misuse(f"{origin} is a table, and label is not set.", "Name the column to learn.")
