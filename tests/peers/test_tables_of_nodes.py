@@ -115,6 +115,15 @@ def test_all_nodes_learn_the_exact_totals_of_the_simulation(base, done):
     assert "sums of squares of 2 columns" in told["by"]
 
 
+def test_nodes_keep_how_rows_become_inputs(base, done):
+    """With the totals of all members, and the names of the classes."""
+    dataset = build(load_config(base / "clinic.toml")).dataset
+    for name in NAMES:
+        stored = json.loads((done.node(name).run / "model.json").read_text())
+        assert stored["preprocessing"] == dataset.preprocessing
+        assert stored["class_names"] == list(dataset.class_names)
+
+
 def test_restarted_nodes_scale_as_before(base, done):
     """A node that resumes does not ask the others for sums: they are not waiting for it."""
     before = models(done)

@@ -1,9 +1,13 @@
 """Own tables on the command line: run, resume, compare, audit and schemas."""
 
+import csv
 import json
 import random
 
 import pytest
+import torch
+
+import tacit
 
 CONFIG = """
 [data]
@@ -48,7 +52,10 @@ def test_from_tables_to_reports(tacit_here, clinics):
     assert "3 clients, 3 inputs from 2 columns" in answer.err
     summary = json.loads((out / "summary.json").read_text())
     assert summary["names"] == ["north", "south", "west"]
-    assert "sums of squares of 1 column" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "sums of squares of 1 column" in page
+    assert "Accuracy, own test sets" in page
+    assert "<h3>Majority baseline, own test sets" not in page
     counts = json.loads((out / "partition.json").read_text())
     assert counts["classes"] == ["ill", "well"]
 
@@ -58,6 +65,8 @@ def test_from_tables_to_reports(tacit_here, clinics):
     assert "0 north, 1 south, 2 west" in answer.out
     found = json.loads((clinics / "a" / "audit.json").read_text())
     assert found["victims"] == [1]
+    assert found["answer"]["limits"][0] == "Clients: 0 north, 1 south, 2 west."
+    assert "Audit of dsgt on own data" in (clinics / "a" / "report.html").read_text()
     assert any("all clients learn these totals" in remark for remark in found["remarks"])
 
     compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")
@@ -72,6 +81,34 @@ def test_from_tables_to_reports(tacit_here, clinics):
         assert str(clinics) not in text
         assert "{client}.csv" in text
     assert not any(client in facts for client in summary["names"])
+
+
+def test_an_export_says_how_rows_become_inputs(tacit_here, clinics):
+    config, out, model = clinics / "clinics.toml", clinics / "out", clinics / "m.safetensors"
+    assert tacit_here("run", config, "--out", out).code == 0
+    assert tacit_here("export", out, "--client", "south", "--out", model).code == 0
+    facts = json.loads((clinics / "m.safetensors.json").read_text())
+    features = facts["preprocessing"]["features"]
+    assert [(one["column"], one.get("category")) for one in features] == [
+        ("age", None),
+        ("ward", "A"),
+        ("ward", "B"),
+    ]
+
+    def inputs(row):
+        for one in features:
+            value = row[one["column"]]
+            if "category" in one:
+                yield float(value == one["category"])
+            else:
+                yield (float(value) - one["mean"]) / one["std"] if value else 0.0
+
+    with open(clinics / "sites" / "south.csv") as file:
+        rows = sorted(list(inputs(row)) for row in csv.DictReader(file))
+    dataset = tacit.data.from_tables(str(clinics / "sites/{client}.csv"), label="outcome")
+    south = dataset.clients.index("south")
+    x = torch.cat([dataset.client_parts[south][0], dataset.client_tests[south][0]])
+    assert sorted(x.tolist()) == [pytest.approx(row, abs=1e-6) for row in rows]
 
 
 def test_a_changed_table_is_another_run(tacit_here, clinics):

@@ -60,4 +60,5 @@ def test_a_history_as_a_data_frame(run):
     table = run.history.to_pandas()
     assert list(table["loss.mean"]) == run.history.column("loss.mean")
     assert list(table["step"]) == [record.step for record in run.history]
+    assert list(table.columns[:2]) == ["round", "step"]
     assert "accuracy.mean" not in table

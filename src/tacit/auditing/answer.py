@@ -16,6 +16,7 @@ import numpy as np
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.client_names import describe_clients
 from tacit.auditing.result import AdversaryResult, Audit, Verdict
 from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
 from tacit.auditing.statements import NOUNS, image_steps
@@ -415,6 +416,8 @@ def _limits(audit: Audit) -> list[str]:
         examined += ", and what every single client learns about every other"
     others = "Bounds cover coalitions of every size shown" if audit.coalitions else ""
     limits = [f"{examined}. {others or 'Other coalitions were not examined'}."]
+    if names := audit.setting.task.names:
+        limits.insert(0, f"Clients: {describe_clients(names)}.")
     if not any(result.reconstructions or result.memberships for result in audit.results):
         limits.append("No attack was run: only what is proved and bounded is known.")
     else:

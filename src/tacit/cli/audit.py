@@ -129,8 +129,10 @@ def _overview(audit: Audit) -> Table:
     every = [leakage for result in audit.results for leakage in result.leakage]
     asked = [q for q in QUESTIONS if any(leakage.of(q).when for leakage in every)]
     table = Table(caption="computed / all: = exactly, ~ with noise")
-    for name in ("adversary", "of", "verdict", *asked, "guarantee"):
-        table.add_column("diff." if name == "difference" else name, overflow="fold")
+    for name in ("adversary", "of", "verdict", *asked, "bound"):
+        width = 12 if name == "adversary" else None
+        title = "diff." if name == "difference" else name
+        table.add_column(title, overflow="fold", min_width=width)
     for result in audit.results:
         for leakage, ledger, verdict in zip(
             result.leakage, result.ledgers, result.verdicts, strict=True

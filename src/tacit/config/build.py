@@ -139,7 +139,8 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
         else:
             samples = Parts.split((train.x, train.y), parts.indices)
             task = make_training_task(config, shape, classes, samples, (test.x, test.y))
-            task = replace(task, disclosure=dataset.disclosure)
+            told, scaling = dataset.disclosure, dataset.preprocessing
+            task = replace(task, disclosure=told, preprocessing=scaling)
     task = add_metrics(config, clip_gradients(config, task))
     algorithm, round_length = make_algorithm_for(config, task, graph)
     changes = world.schedule, world.participation

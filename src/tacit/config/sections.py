@@ -337,8 +337,10 @@ class Config(Section):
 
     @property
     def task_name(self) -> str:
-        """The name of the task, or of the dataset if there is no [task]."""
-        return self.data.name if self.task is None else self.task.name
+        """The name of the task, or of the dataset if there is no [task], for titles."""
+        if self.task is not None:
+            return self.task.name
+        return "own data" if self.data.name == OWN_DATA else self.data.name
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, without keys that are None or that a [task] replaces."""

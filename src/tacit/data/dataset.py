@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,7 @@ class Dataset:
         owners: The training samples of each client; empty if the samples have no owners.
         test_owners: The test samples of each client; None if all have the same.
         disclosure: What clients told each other to prepare the data, in words.
+        preprocessing: How columns of tables became inputs, as plain values.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Dataset:
     owners: tuple[Tensor, ...] = ()
     test_owners: tuple[Tensor, ...] | None = None
     disclosure: str = ""
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def client_parts(self) -> list[tuple[Tensor, Tensor]]:

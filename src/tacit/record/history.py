@@ -66,7 +66,9 @@ class Record:
 
     def scalars(self) -> dict[str, float]:
         """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
-        values = {column: self.value(column) for column in self.columns()}
+        # What a table is read by stands first.
+        names = dict.fromkeys(("round", "step", *self.columns()))
+        values = {column: self.value(column) for column in names}
         return {
             column: value
             for column, value in values.items()

@@ -75,7 +75,6 @@ class ModelLayout:
         outputs: int | None = None,
         class_names: Sequence[str] = (),
         data: str = "",
-        preprocessing: Mapping[str, Any] | None = None,
     ) -> ModelLayout | None:
         """The layout of a task's model; None if the task has no module."""
         if not isinstance(task.loss, ModuleLoss):
@@ -93,7 +92,7 @@ class ModelLayout:
             tuple(class_names),
             data,
             () if task.local is None else task.local.names,
-            preprocessing or {},
+            task.preprocessing,
         )
 
     def state_dict(self, theta: Tensor, local: Tensor | None = None) -> dict[str, Tensor]:

@@ -189,6 +189,8 @@ class FinishedRun:
 
 def read_run(folder: Path) -> FinishedRun:
     """Read a run folder; Misuse names the file that is missing or damaged."""
+    if folder.is_file():
+        raise Misuse(f"{folder} is a file.", f"Give the folder: {folder.parent}.")
     if not (folder / "history.jsonl").is_file():
         raise Misuse(
             f"{folder} is not a run folder: it has no history.jsonl.", "Run `tacit run` first."

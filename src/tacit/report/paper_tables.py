@@ -135,7 +135,9 @@ def latex_table(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> s
             cells.append(_difference(found, first.form))
         lines.append(" & ".join(cells) + r" \\")
     caption = "At the end of the runs"
-    caption += f": mean ± standard deviation over up to {seeds} seeds" if seeds > 1 else ""
+    if seeds > 1:
+        most = "" if all(len(group.runs) == seeds for group in groups) else "up to "
+        caption += f": mean ± standard deviation over {most}{seeds} seeds"
     if compared:
         caption += f"; differences of {first.title} to {groups[0].name}, paired by seed, with "
         caption += f"the {percent} % confidence interval of Student's t"
@@ -201,7 +203,8 @@ def _mean(interval: Interval | None, form: str) -> str:
     if interval is None:
         return "--"
     # One value has no deviation, and what does not depend on the seed needs none.
-    spread = f" \\pm {_digits(interval.deviation, '#.2g')}" if interval.deviation > 0 else ""
+    places = form if form.endswith("f") else "#.2g"
+    spread = f" \\pm {_digits(interval.deviation, places)}" if interval.deviation > 0 else ""
     return f"${_digits(interval.mean, form)}{spread}$"
 
 

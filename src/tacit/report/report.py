@@ -20,7 +20,7 @@ from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.figure_data import csv_text
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
-from tacit.report.metric_names import axis_label, metric_title
+from tacit.report.metric_names import OWN_TEST, axis_label, metric_title
 from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.predictions_section import accuracy_warnings, predictions_section
 from tacit.report.privacy_section import privacy_section
@@ -234,7 +234,8 @@ def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
     if has_accuracy and len(bytes_per_round) > 1:
         figures.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
     further = dict.fromkeys(name for history in histories for name in history.metrics)
-    for metric in further:
+    # The baseline of a client's own test set does not change: it is in the tables.
+    for metric in (name for name in further if name != f"{OWN_TEST}baseline"):
         curves = partial(plots.metric_figure, metric=metric, label=axis_label(metric))
         figures.append((metric_title(metric), curves, spread))
     return figures

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -57,6 +57,7 @@ class Task:
         names: The clients' names; empty if they have none.
         client_tests: Inputs and targets of each client, held out; None if all have the same.
         disclosure: What clients told each other to prepare their data, in words.
+        preprocessing: How raw values became the inputs, as plain values.
         local: The parameters that stay local, if any. `loss` and `evaluation` are of whole models,
             `initial` and `parameters` of what is shared.
     """
@@ -75,6 +76,7 @@ class Task:
     names: tuple[str, ...] = ()
     client_tests: list[tuple[Any, Tensor]] | None = None
     disclosure: str = ""
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
     local: LocalParameters | None = None
 
     def __repr__(self) -> str:
@@ -146,8 +148,9 @@ class Task:
             raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
         names: tuple[str, ...] = ()
         disclosure = ""
+        preprocessing: Mapping[str, Any] = {}
         if isinstance(parts, Dataset):
-            names, disclosure = parts.clients, parts.disclosure
+            names, disclosure, preprocessing = parts.clients, parts.disclosure, parts.preprocessing
             if test is None:
                 test = parts.client_tests or (parts.test.x, parts.test.y)
             parts = Parts.split((parts.train.x, parts.train.y), _owners(parts))
@@ -194,6 +197,7 @@ class Task:
             names=names,
             client_tests=client_tests,
             disclosure=disclosure,
+            preprocessing=preprocessing,
         )._checked()
         if not local:
             return whole

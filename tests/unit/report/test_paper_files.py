@@ -97,6 +97,8 @@ def test_one_seed_has_a_mean_and_no_interval(groups):
     assert math.isfinite(float(line["mean"]))
     assert line["low"] == line["high"] == line["deviation"] == ""
     assert r"\pm" not in latex_table(single)
+    assert "over up to 5 seeds" in latex_table(groups)
+    assert "over 4 seeds" in latex_table(groups[:1])
     assert differences_csv(single).count("\n") == 1
 
 

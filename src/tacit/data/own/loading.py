@@ -20,7 +20,7 @@ from tacit.data.own.arrays import check_samples
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.schema import parse_schema
 from tacit.data.own.sources import Arrays, OneTable, client_sources, one_source
-from tacit.data.own.spec import TableSpec
+from tacit.data.own.spec import Scaling, TableSpec
 from tacit.data.own.table import Table
 
 TEST_SHARE = 0.2
@@ -85,6 +85,7 @@ def from_tables(
         raise Misuse(problem, "Give all clients the same.")
     shared = None if isinstance(test, float | int | None) else one_source(test, "test")
     share = test if shared is None else None
+    preprocessing: dict[str, Any] = {}
     if arrays:
         loaded, class_names = _load_arrays(parts, classes, shared, share, seed)
         inputs, disclosure = "arrays", ""
@@ -100,7 +101,7 @@ def from_tables(
             share,
             seed,
         )
-        loaded, spec = _load_tables(parts, spec, client, shared)
+        loaded, spec, preprocessing = _load_tables(parts, spec, client, shared)
         class_names, disclosure = spec.classes, disclosed(spec, len(parts))
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
         inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
@@ -110,7 +111,7 @@ def from_tables(
     if client is None and isinstance(parts, OneTable):
         named, note = (), f"{shown}: {inputs}"
     dataset = _combine(loaded, named, class_names, shared is not None)
-    return replace(dataset, note=note, disclosure=disclosure)
+    return replace(dataset, note=note, disclosure=disclosure, preprocessing=preprocessing)
 
 
 def disclosed(spec: TableSpec, clients: int) -> str:
@@ -142,7 +143,7 @@ def class_names_of(classes: Sequence[Any] | int | None) -> tuple[str, ...]:
 
 def _load_tables(
     parts: Mapping[str, Table], spec: TableSpec, client: str | None, shared: Any
-) -> tuple[list[ClientData], TableSpec]:
+) -> tuple[list[ClientData], TableSpec, dict[str, Any]]:
     if shared is not None and not isinstance(shared, Table):
         raise Misuse("test holds arrays, clients have tables.", "Give a table to test on.")
     tables = list(parts.values())
@@ -151,7 +152,8 @@ def _load_tables(
     rows = [spec.rows(table, name, shared) for name, table in parts.items()]
     # Training rows only: nothing of what is held out enters.
     total = reduce(add, (one.sums() for one in rows))
-    return [ClientData(*one.scaled(total)) for one in rows], spec
+    preprocessing = Scaling.of(spec, total).describe(spec)
+    return [ClientData(*one.scaled(total)) for one in rows], spec, preprocessing
 
 
 def _load_arrays(

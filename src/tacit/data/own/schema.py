@@ -119,10 +119,12 @@ def _infer(name: str, tables: Sequence[Table]) -> Column:
             table.numbers(name)
     found = set(texts)
     if len(found) > MOST_CATEGORIES:
+        others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise Misuse(
-            f"Column {name!r} of {tables[0].origin} has {len(found)} different values, which are "
-            "no numbers.",
-            f"Ignore it (ignore = [{name!r}]), or list its categories in [data.schema].",
+            f"Column {name!r} of {tables[0].origin}{others} has {len(found)} different values, "
+            "which are no numbers.",
+            f'Ignore it (data.ignore = ["{name}"], or --ignore {name} of `tacit data schema`), or '
+            "list its categories in [data.schema].",
         )
     return Column(name, tuple(ordered(found)))
 

@@ -215,6 +215,19 @@ class Scaling:
             centre[spec.summed], scale[spec.summed] = total.moments()
         return cls(centre, scale)
 
+    def describe(self, spec: TableSpec) -> dict[str, Any]:
+        """Each input in plain values: a number as (value - mean) / std, a category as 0 or 1."""
+        moments = zip(self.centre.tolist(), self.scale.tolist(), strict=True)
+        found: list[dict[str, Any]] = []
+        for column in spec.columns:
+            for category in column.categories:
+                next(moments)
+                found.append({"column": column.name, "category": category})
+            if not column.categories:
+                mean, std = next(moments)
+                found.append({"column": column.name, "mean": mean, "std": std})
+        return {"features": found}
+
     def apply(self, x: NDArray[np.float64]) -> Tensor:
         """The inputs as float32."""
         scaled = (x - self.centre) / self.scale

@@ -29,7 +29,7 @@ from tacit.data.own.files import TABLE_SUFFIXES, read_table
 from tacit.data.own.loading import disclosed
 from tacit.data.own.objects import as_table
 from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
-from tacit.data.own.spec import ClientRows
+from tacit.data.own.spec import ClientRows, Scaling
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
 from tacit.peer.federation.agreed_settings import agreed_data
@@ -186,7 +186,8 @@ def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Task:
     """The task of a table with columns scaled by these sums."""
     train, test = rows.scaled(total)
     shape, classes = (rows.spec.width,), len(rows.spec.classes)
-    return make_training_task(config, shape, classes, [train], test)
+    task = make_training_task(config, shape, classes, [train], test)
+    return replace(task, preprocessing=Scaling.of(rows.spec, total).describe(rows.spec))
 
 
 def _from_function(

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json
+from tacit.data.own.loading import class_names_of
 from tacit.experiment.saved import SavedRun
 from tacit.peer.federation.agreed_settings import agreed_data
 from tacit.peer.federation.folders import NodeFolder
@@ -26,7 +27,8 @@ def save_layout(task: Task, manifest: Manifest, note: str, folder: Path) -> None
     """Write what turns the model of a node into a module: see `model_files`."""
     config = manifest.config
     classes = None if config.task is not None else agreed_data(config)[1]
-    layout = ModelLayout.of(task, classes, data=note)
+    names = class_names_of(config.data.classes)
+    layout = ModelLayout.of(task, classes, names, note)
     if layout is not None:
         # The node's file has its whole model, local parameters included.
         model_files.save(replace(layout, local=()), folder)
