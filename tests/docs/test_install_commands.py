@@ -49,7 +49,8 @@ def test_all_projects_depend_on_our_distribution():
     core = project(".")
     assert core["name"] == NAME
     assert core["scripts"].keys() == {"tacit"}
-    assert f"{NAME}[peer]" in core["optional-dependencies"]["dev"]
+    extras = [one for one in core["optional-dependencies"]["dev"] if one.startswith(NAME)]
+    assert [one.startswith(f"{NAME}[") and "peer" in one for one in extras] == [True]
     for folder in ("papers", "examples/plugin"):
         assert project(folder)["dependencies"] == [NAME]
 

@@ -124,8 +124,8 @@ def test_modules_that_receive_from_peers_write_no_files(module):
     assert not set(imported(tree)) & FILE_MODULES
 
 
-def test_objects_are_imported_by_name_in_one_place_and_for_four_callers():
-    """For the configuration's algorithm and model, to check them, and for a node's own --data."""
+def test_objects_are_imported_by_name_in_one_place_and_for_few_callers():
+    """For what a configuration names, to check that, and for a node's own --data."""
     importing, callers = set(), set()
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE).as_posix()
@@ -140,10 +140,14 @@ def test_objects_are_imported_by_name_in_one_place_and_for_four_callers():
         ("bench/__init__.py", "load_benchmark"),  # names in a fixed list
         ("core/plugins.py", "__getitem__"),  # names in a fixed list, or registered by a package
         ("config/options.py", "import_object"),
+        ("callbacks.py", "_imported"),  # names of three loggers
     }
     assert callers == {
         ("config/options.py", "algorithm_class"),
         ("config/tasks.py", "_make_own_model"),
+        ("config/tasks.py", "make_metrics"),
+        ("config/own_data.py", "_call_for_clients"),
+        ("config/kinds.py", "_model"),  # of an override on the command line
         ("peer/node/allowed_code.py", "check_allowed"),
         ("peer/node/local_data.py", "_from_function"),
     }

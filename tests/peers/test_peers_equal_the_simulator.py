@@ -34,9 +34,10 @@ ALGORITHMS = {
     "defl-vp": {"name": "defl-vp", "lr": 0.001, "private_variates": True},
     "pdmm": {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
 }
+ADAM = {"name": "private-sgd", "lr": 0.5, "optimizer": "adam"}
 SUMS = {
     "private-sgd": (PRIVATE, None),
-    "private-sgd, adam": ({**PRIVATE, "optimizer": "adam"}, {"epsilon": 8.0, "delta": 1e-4}),
+    "private-sgd, adam": ({**ADAM, "clip": 1.0}, {"epsilon": 8.0, "delta": 1e-4}),
     "private-sgd, clients": (
         {**PRIVATE, "local_steps": 2},
         {"epsilon": 50.0, "delta": 0.1, "unit": "client"},

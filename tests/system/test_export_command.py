@@ -211,3 +211,15 @@ def test_a_run_from_python_as_onnx_says_what_to_do(tmp_path):
         call("export", folder, "--format", "onnx")
     assert not list(folder.glob("*.onnx*"))
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
+
+
+def test_local_parameters_in_a_file_are_named(folder, tmp_path):
+    assert "Caution" not in call("export", folder, "--out", tmp_path / "shared").output
+    (tmp_path / "config.toml").write_text(f'{CONFIG}[model]\nname = "linear"\nlocal = ["*bias"]\n')
+    own = tmp_path / "run"
+    assert call("run", tmp_path / "config.toml", "--out", own).exit_code == 0
+    done = call("export", own, "--client", "0", "--out", tmp_path / "personal")
+    (bias,) = json.loads((tmp_path / "personal.json").read_text())["local"]
+    assert bias in load_file(tmp_path / "personal")
+    assert f"local parameters ({bias})" in " ".join(done.output.split())
+    assert "no guarantee covers them" in " ".join(done.output.split())

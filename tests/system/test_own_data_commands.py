@@ -72,6 +72,16 @@ def test_from_tables_to_reports(tacit_here, clinics):
     compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")
     assert tacit_here(*compare, "--out", clinics / "c").code == 0
 
+    # What people share names no folder of this machine, and an exported model no client.
+    export = ("export", out, "--client", "average", "--format", "safetensors")
+    assert tacit_here(*export, "--out", clinics / "model.safetensors").code == 0
+    facts = (clinics / "model.safetensors.json").read_text()
+    pages = [clinics / folder / "report.html" for folder in ("out", "a", "c")]
+    for text in (facts, *(page.read_text() for page in pages)):
+        assert str(clinics) not in text
+        assert "{client}.csv" in text
+    assert not any(client in facts for client in summary["names"])
+
 
 def test_an_export_says_how_rows_become_inputs(tacit_here, clinics):
     config, out, model = clinics / "clinics.toml", clinics / "out", clinics / "m.safetensors"

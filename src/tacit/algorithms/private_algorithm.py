@@ -86,6 +86,12 @@ def prepare(
         return algorithm
     if not isinstance(promise, Privacy):
         raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
+    if task.disclosure and math.isfinite(promise.epsilon):
+        raise Misuse(
+            f"The guarantee does not cover exact sums of columns: {task.disclosure}.",
+            'Load tables with public constants, e.g. schema={"age": {"mean": 50, "std": 20}}, or '
+            "with standardize=False.",
+        )
     return algorithm.prepared(promise, facts, graph)
 
 

@@ -25,9 +25,11 @@ from tacit.auditing.symbolic.exposure import LEVELS
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.privacy.interpretation import SCALE, Strength, in_short, in_words, strength
 from tacit.privacy.planning import round_up
+from tacit.tasks.parts import Parts
 
 # From the worst to the best.
 Level = Literal["no", "leaks", "unproven", "weak", "proven"]
+DETECTED = 0.6  # AUC, at the lower end of its interval
 GRADIENTS = "A gradient is computed from training data, and data can be read from it"
 
 
@@ -159,7 +161,27 @@ def _decide(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
     if worst in ("difference", "sum"):
         reason = f"Some clients compute {worst}s of gradients of others exactly."
         return "leaks", "Not safe as it is: parts leak exactly", reason
-    return _judge_guarantee(audit, findings)
+    judged = _judge_guarantee(audit, findings)
+    if judged[0] == "unproven" and (detected := _detected(findings)) is not None:
+        return "leaks", "Not safe as it is: membership can be detected", detected
+    return judged
+
+
+def _detected(findings: list[Finding]) -> str | None:
+    """The best membership attack, in one sentence; None if none is clearly better than guessing."""
+    scores = [
+        (attack.roc.interval[0], attack.roc.auc, finding)
+        for finding in findings
+        for attack in finding.result.memberships
+        if attack.victim == finding.verdict.victim
+    ]
+    low, auc, found = max(scores, key=lambda one: one[0], default=(0.0, 0.0, None))
+    if found is None or low < DETECTED:
+        return None
+    return (
+        f"In an attack {_lower(found.who)} told training samples of client {found.verdict.victim} "
+        f"from others with an AUC of {auc:.2f}; 0.5 is guessing."
+    )
 
 
 def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
@@ -175,19 +197,54 @@ def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str,
         return "unproven", "Not proven: ε is vacuous", reason
     if not worst.is_proof or not all(one.is_proof for one in findings):
         return "unproven", "Not proven for this run", f"{nothing}. {_why_no_proof(audit, findings)}"
+    if (gap := _gap(audit, findings)) is not None:
+        verdict, why = gap
+        return "unproven", verdict, f"{nothing} from messages. {why}"
     title: dict[Strength, tuple[Level, str]] = {
         "strong": ("proven", "Yes, with a strong guarantee"),
         "moderate": ("proven", "Yes, within a moderate guarantee"),
         "weak": ("weak", "Only with a weak guarantee"),
     }
     level, verdict = title[found]
+    known = worst.ledger.whole_run is not None
+    scope = "the whole run" if known else f"{audit.iterations} iterations"
     reason = (
         f"It is proved from the messages that {_lower(worst.who)} can learn at most "
-        f"ε = {_number(bound.epsilon)} per {worst.ledger.unit} in the whole run; no adversary of "
-        "this audit learns more."
+        f"ε = {_number(bound.epsilon)} per {worst.ledger.unit} of client {worst.verdict.victim} in "
+        f"{scope}; no adversary of this audit learns more."
     )
     promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
     return level, verdict, f"{reason} {promise}".rstrip()
+
+
+def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
+    """What bounds of messages leave out, as a verdict and a sentence; None if nothing."""
+    task, graph = audit.setting.task, audit.setting.graph
+    if task.disclosure:
+        why = (
+            f"But before training, {task.disclosure}. These totals have no noise: no ε covers them."
+        )
+        return "Not proven: statistics have no noise", why
+    edges = graph.edges.tolist()
+    for victim in audit.victims:
+        neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}
+        seen = [one for one in findings if one.verdict.victim == victim]
+        if not any(one.result.adversary.corrupt & neighbours for one in seen):
+            why = f"But what neighbours of client {victim} can learn was not bounded."
+            return "Not proven against neighbours", why
+    if audit.setting.algorithm.needs_server and not any(
+        one.result.adversary.is_server for one in findings
+    ):
+        return "Not proven against the server", "But what the server can learn was not bounded."
+    unit, parts = findings[0].ledger.unit, task.parts
+    units = task.clients
+    if unit == "sample" and isinstance(parts, Parts):
+        units = int(parts.sizes.sum())
+    delta = max(one.ledger.best.delta for one in findings)
+    if delta * units >= 1:
+        why = f"But δ = {delta:g} is not below 1/{units:,}, and would allow to publish one {unit}."
+        return "Not proven: δ is too large", why
+    return None
 
 
 def _why_no_proof(audit: Audit, findings: list[Finding]) -> str:
@@ -365,6 +422,11 @@ def _limits(audit: Audit) -> list[str]:
         limits.append("No attack was run: only what is proved and bounded is known.")
     else:
         limits.append("A failed attack proves nothing: another one may succeed.")
+    task = audit.setting.task
+    if task.disclosure:
+        limits.append(f"Not part of any message: before training, {task.disclosure}.")
+    if task.local is not None:
+        limits.append("Local parameters have no noise: the answer holds if they are not published.")
     return limits
 
 

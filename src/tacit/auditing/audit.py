@@ -166,8 +166,13 @@ def run_audit(
         leakage = [Leakage(knowledge, victim) for victim in honest]
         bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
         ledgers = [bound(victim, delta=options.delta, mismatches=mismatches) for victim in honest]
-        if steps is not None and steps > iterations and not changing:
-            ledgers = [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
+        if steps is not None and steps > iterations:
+            ledgers = [
+                replace(ledger, run_steps=steps)
+                if changing
+                else with_whole_run(ledger, setting, adversary, steps)
+                for ledger in ledgers
+            ]
         attacked = leakage
         if suite is not None and recorded is not run:
             less = Knowledge(recorded, adversary)

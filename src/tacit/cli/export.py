@@ -35,7 +35,7 @@ def export(
     allow_code: AllowCode = None,
 ) -> None:
     """Write a trained model to a file for PyTorch, safetensors or ONNX."""
-    from tacit.experiment.export import SUFFIXES, export as write
+    from tacit.experiment.export import SUFFIXES, export as write, local_parameters
     from tacit.experiment.saved import load
 
     if (folder / "node.pem").exists():
@@ -49,3 +49,8 @@ def export(
     path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"
     beside = write(run, int(client) if is_number else client, form.value, path)
     print(f"Model: {path}\nDescription: {beside}")
+    if local := local_parameters(run):
+        print(
+            f"Caution: the file has local parameters ({', '.join(local)}). They are computed from "
+            "the client's data without noise, and no guarantee covers them."
+        )

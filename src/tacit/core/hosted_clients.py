@@ -168,6 +168,8 @@ class HostedClients(Here):
         return self.apply(step, *rows)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
+        # Among others, masks of the sums before training have a reserved tag.
+        _check_tag(tag)
         graph, randomness, tick, law = self.graph, self.randomness, self._tick, code.noise
 
         def draw_masks() -> Tensor:

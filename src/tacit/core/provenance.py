@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tacit.core.shown_paths import without_folders
 from tacit.core.version import __version__
 
 
@@ -25,10 +26,10 @@ def current_provenance() -> dict[str, str]:
 
 
 def _command(words: list[str]) -> str:
-    """The command line; the program by its name alone."""
+    """The command line; the program by its name alone, and files without their folders."""
     program = Path(words[0]).name if words and words[0] else "python"
     program = "tacit" if program == "__main__.py" else program
-    return shlex.join([program, *words[1:]])
+    return shlex.join([program, *map(without_folders, words[1:])])
 
 
 def processor_name(cpuinfo: Path) -> str:

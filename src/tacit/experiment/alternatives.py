@@ -28,6 +28,7 @@ from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
+from tacit.config.own_data import check_disclosure
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace
 from tacit.experiment.compare import keeps_guarantees, make_variant
@@ -41,6 +42,10 @@ FIRST_LOOK = 3  # iterations in which most candidates already leak
 SHOWN = 3  # candidates that are described
 FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
+PUBLIC_CONSTANTS = (
+    "Public constants for numbers in `[data.schema]`, or `data.standardize = false`: no totals of "
+    "columns are shared, which have no noise. Guarantees need that."
+)
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
 
@@ -84,7 +89,13 @@ def with_alternatives(
 ) -> Answer:
     """The answer with what would change it; `progress` is called as in `tacit.audit`."""
     report = progress or (lambda what, done, of: None)
+    if not experiment.setting.world.is_static:
+        # Proofs for whole runs need iterations that are alike.
+        only = "Changes are examined for a fixed graph, with all clients and no delay, only."
+        return replace(answer, changes=[only])
     found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
+    if experiment.task.disclosure:
+        found.insert(0, PUBLIC_CONSTANTS)
     return replace(answer, changes=found)
 
 
@@ -151,6 +162,7 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
                     privacy = {"epsilon": PROMISED, "delta": _delta(experiment)}
                     variant = make_config(variant.as_dict() | {"privacy": privacy})
                     promise = f", [privacy] epsilon = {PROMISED:g}"
+                check_disclosure(variant, experiment.task.disclosure)
                 algorithm, _ = make_algorithm_for(variant, experiment.task, experiment.graph)
                 algorithm.check_graph(experiment.graph)
             except Misuse:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import Misuse, first_line
+from tacit.core.shown_paths import without_folders
 from tacit.core.storage import replacing, write_json
 from tacit.core.version import __version__
 from tacit.experiment.saved import SavedRun
@@ -72,14 +73,31 @@ def _facts(run: SavedRun, client: int | str, form: Format) -> dict[str, Any]:
         "inputs": [asdict(one) for one in layout.inputs],
         "classes": layout.outputs,
         "class_names": list(layout.class_names),
-        "data": layout.data,
-        "data_section": run.config.get("data", {}),
+        "data": without_folders(layout.data),
+        "data_section": _shared_data_section(run.config.get("data", {})),
         "preprocessing": dict(layout.preprocessing),
         "model": run.config.get("model", {}),
+        "local": local_parameters(run),
         "algorithm": run.config.get("algorithm", {}),
         "steps": run.step,
         **{name: summary.get(name) for name in ("accuracy", "loss", "privacy", "seed")},
         "version": __version__,
+    }
+
+
+def local_parameters(run: SavedRun) -> list[str]:
+    """Names or patterns of the local parameters in a model, which no guarantee covers."""
+    layout = run.layout or ModelLayout({})
+    # The layout of a node's model does not tell its local parameters from others.
+    return list(layout.local or run.config.get("model", {}).get("local") or ())
+
+
+def _shared_data_section(section: dict[str, Any]) -> dict[str, Any]:
+    """[data] without the names of the clients, and without folders of this machine."""
+    return {
+        key: without_folders(value) if isinstance(value, str) else value
+        for key, value in section.items()
+        if key != "clients"
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.core.shown_paths import without_folders
 from tacit.report.finished_run import FinishedRun
 
 
@@ -98,4 +99,6 @@ def _canonical(value: Any) -> str:
 def _format(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, str):
+        return without_folders(value)
+    return json.dumps(value, default=str, ensure_ascii=False)

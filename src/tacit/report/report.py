@@ -12,6 +12,7 @@ from typing import TypeVar
 from matplotlib.figure import Figure
 
 from tacit.core.errors import Misuse
+from tacit.core.shown_paths import without_folders
 from tacit.core.storage import write_text
 from tacit.report import plots
 from tacit.report.answer_section import answer_html, answers_table, unaudited_answer
@@ -177,7 +178,7 @@ def _notes(groups: Sequence[RunGroup]) -> str:
     names: dict[str, list[str]] = {}
     for group in groups:
         for run in group.runs:
-            for note in dict.fromkeys(run.summary.notes):
+            for note in dict.fromkeys(map(without_folders, run.summary.notes)):
                 names.setdefault(note, []).append(group.name_of(run))
     if not names:
         return ""
@@ -318,5 +319,6 @@ def _configurations(groups: Sequence[RunGroup]) -> str:
         html = table(["Run", *map(escape, differing)], rows, "What differs between the runs")
     for name, run in named:
         title = "config.toml" if len(named) == 1 else f"config.toml of {name}"
-        html += collapsible(title, f'<div class="sheet"><pre>{escape(run.config)}</pre></div>')
+        text = escape(without_folders(run.config))
+        html += collapsible(title, f'<div class="sheet"><pre>{text}</pre></div>')
     return html

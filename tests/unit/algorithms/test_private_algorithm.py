@@ -56,6 +56,13 @@ def test_a_guarantee_is_needed():
         assert kind(lr=0.1).budget is None
 
 
+def test_a_guarantee_does_not_go_with_exact_sums_of_columns():
+    task = replace(squares(), disclosure="all clients learn totals")
+    message = misuse_message(run, task=task)
+    assert_mentions(message, "does not cover", "all clients learn totals", "standardize=False")
+    assert run(task=task, privacy=Privacy(epsilon=math.inf)).theta.isfinite().all()
+
+
 def test_a_guarantee_is_a_promise():
     assert_mentions(misuse_message(run, privacy=3.0), "privacy is 3.0", "tacit.Privacy(epsilon=")
 

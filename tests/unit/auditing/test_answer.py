@@ -4,6 +4,7 @@ import doctest
 import functools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -166,6 +167,61 @@ def test_what_was_not_examined_is_said():
     )
     assert "Other coalitions were not examined." in answer.limits[0]
     assert "No attack was run" in answer.limits[1]
+
+
+AWAY_FIRST = tacit.Participation(absences=[tacit.Absence(0, first=0, last=5)])
+
+
+def test_iterations_without_the_victim_are_no_proof_for_those_with_it():
+    """In the audited iterations client 0 is absent; later its gradients leak."""
+    setting = Setting(tacit.DSGT(lr=0.1), QUADRATIC, RING, participation=AWAY_FIRST)
+    options = AuditOptions([0], 3, steps=100, attacks=False, heat_map=False)
+    answer = answer_of(run_audit(setting, ["curious(1)", "curious(2)"], options))
+    assert answer.level == "unproven"
+    assert "3 of 100 iterations" in answer.reason
+
+
+def test_a_bound_says_for_whom_and_for_how_long():
+    audit = private("curious(1)")
+    assert "per sample of client 0 in the whole run" in answer_of(audit).reason
+    ledgers = [replace(audit.results[0].ledgers[0], whole_run=None, run_steps=None)]
+    shorter = replace(audit, results=[replace(audit.results[0], ledgers=ledgers)])
+    assert "in 3 iterations" in answer_of(shorter).reason
+
+
+def test_exact_sums_of_columns_are_no_proof():
+    audit = private("curious(1)")
+    told = "all clients learn totals"
+    task = replace(audit.setting.task, disclosure=told)
+    answer = answer_of(replace(audit, setting=replace(audit.setting, task=task)))
+    assert (answer.level, answer.verdict) == ("unproven", "Not proven: statistics have no noise")
+    assert told in answer.reason
+    assert any(told in limit for limit in answer.limits)
+
+
+@pytest.mark.parametrize("adversary", ["eavesdropper", "curious(2)"])
+def test_bounds_against_others_do_not_hold_for_neighbours(adversary):
+    answer = answer_of(private(adversary))
+    assert (answer.level, answer.verdict) == ("unproven", "Not proven against neighbours")
+
+
+def test_a_large_delta_is_no_proof():
+    answer = answer_of(with_bound(private("curious(1)"), Bound(0.1, 0.3, "noise")))
+    assert (answer.level, answer.verdict) == ("unproven", "Not proven: δ is too large")
+
+
+@pytest.mark.parametrize(("low", "level"), [(0.8, "leaks"), (0.52, "unproven")])
+def test_membership_attacks_that_succeed_are_not_safe(low, level):
+    audit = audited(NOISY, ["curious(1)"])
+    roc = SimpleNamespace(auc=low + 0.05, interval=(low, low + 0.1))
+    lower = SimpleNamespace(epsilon=0.0, delta=0.0)
+    attack = SimpleNamespace(
+        victim=0, roc=roc, lower=lower, score="loss", cut_short=False, comparable=False
+    )
+    result = replace(audit.results[0], memberships=[attack])
+    answer = answer_of(replace(audit, results=[result]))
+    assert answer.level == level
+    assert ("AUC" in answer.reason) == (level == "leaks")
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS.loadable()[0]))

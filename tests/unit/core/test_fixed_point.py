@@ -1,10 +1,13 @@
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
+import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit import Topology
 from tacit.core import fixed_point, native
@@ -218,3 +221,21 @@ def test_rows_are_added_up_at_once_unless_their_integers_are_known():
     assert sent.with_integers(rows + 1).total().tolist() == [[5, 7, 9]]
     assert sent.integers is rows
     assert sent.total().tolist() == [[3, 5, 7]]
+
+
+@dataclass(frozen=True)
+class ReusesMasks(tacit.DSG):
+    """Masks rows with the tag of the sums before training."""
+
+    name: ClassVar[str] = "reuses-masks"
+
+    def step(self, s, here):
+        here.fixed_point(f"{fixed_point.RESERVED} columns", s.theta, CODE)
+        return super().step(s, here)
+
+
+def test_an_algorithm_cannot_use_masks_of_other_sums():
+    task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.zeros(3, 2))
+    graph = Topology.ring(3).mixing("metropolis")
+    message = misuse_message(tacit.simulate, ReusesMasks(lr=0.1), task, graph, steps=1)
+    assert_mentions(message, "reserved for sums")

@@ -108,3 +108,35 @@ def test_nothing_is_made_up_if_nothing_helps(tiny, dataset, monkeypatch):
         "None of 0 other algorithms and options leaks less to these adversaries (3 iterations "
         "examined)."
     ]
+
+
+def test_no_suggestion_for_a_changing_world_rests_on_a_fixed_one(tiny, dataset):
+    _, changes = changes_of(tiny(FIVE, "algorithm.name=dsgt", "participation.share=0.8"), dataset)
+    assert changes == [
+        "Changes are examined for a fixed graph, with all clients and no delay, only."
+    ]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of three clients with one numeric column."""
+    rows = [f"{site},{age},{age % 2}" for site in "abc" for age in range(30, 50)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["site,age,ill", *rows]) + "\n")
+    return path
+
+
+def test_no_guarantee_is_suggested_that_would_be_refused(table):
+    keys = {
+        "data": {"file": str(table), "client": "site", "label": "ill"},
+        "model": {"name": "mlp", "hidden": [4]},
+        "graph": {"kind": "ring"},
+        "algorithm": {"name": "dsgt", "lr": 0.1},
+        "run": {"rounds": 2, "batch_size": 4},
+    }
+    _, changes = changes_of(make_config(keys), None, ["curious(1)"])
+    assert changes[0] == alternatives.PUBLIC_CONSTANTS
+    assert not any("[privacy] epsilon" in text for text in changes)
+    public = keys | {"data": keys["data"] | {"schema": {"age": {"mean": 40, "std": 5}}}}
+    _, changes = changes_of(make_config(public), None, ["curious(1)"])
+    assert any("[privacy] epsilon" in text for text in changes)

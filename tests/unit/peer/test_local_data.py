@@ -518,3 +518,17 @@ def test_metrics_that_do_not_fit_are_an_error(own):
     config = federation(run={"batch_size": 8, "metrics": ["r2"]})
     with pytest.raises(Misuse, match=r"run\.metrics: 'r2' is for models that predict numbers"):
         load_local_data(config, 3, 0, 0, "a", own("tested"))
+
+
+def test_other_sums_of_the_same_rows_need_other_masks(tmp_path):
+    """A node has a new salt if its digest is new; with constants it masks other sums."""
+    path = tmp_path / "rows.csv"
+    path.write_text("age,height,ill\n" + "".join(f"{k},{2 * k},{k % 2}\n" for k in range(20)))
+
+    def digest(age):
+        columns = {"age": age, "height": "number"}
+        table = {"label": "ill", "classes": ["0", "1"], "schema": columns}
+        return load(federation(data={"name": "own", **table}), str(path)).digest
+
+    assert digest("number") == digest("number")
+    assert digest("number") != digest({"mean": 9, "std": 6})

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_number, is_count
 from tacit.core.errors import Misuse
+from tacit.core.shown_paths import without_folders
 from tacit.data.dataset import Dataset, Split
 from tacit.data.own.arrays import check_samples
 from tacit.data.own.hold_out import held_out
@@ -104,10 +105,11 @@ def from_tables(
         class_names, disclosure = spec.classes, disclosed(spec, len(parts))
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
         inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
-    note = f"{origin}: {len(parts)} clients, {inputs}"
+    shown = without_folders(origin)
+    note = f"{shown}: {len(parts)} clients, {inputs}"
     named = tuple(parts)
     if client is None and isinstance(parts, OneTable):
-        named, note = (), f"{origin}: {inputs}"
+        named, note = (), f"{shown}: {inputs}"
     dataset = _combine(loaded, named, class_names, shared is not None)
     return replace(dataset, note=note, disclosure=disclosure, preprocessing=preprocessing)
 
@@ -118,6 +120,8 @@ def disclosed(spec: TableSpec, clients: int) -> str:
     if not count:
         return ""
     tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
+    if clients > 2:
+        tail = "; all neighbours of a client together learn its sums"
     return (
         f"numbers are standardised by the counts, sums and sums of squares of {count} column"
         f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "

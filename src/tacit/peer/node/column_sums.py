@@ -1,9 +1,12 @@
 """How nodes learn means and deviations of columns over all members: by one masked sum.
 
 Under the first roster, nodes add up the words of their `ColumnSums` before the algorithm starts.
-Masks that neighbours share hide every node's words, so that nodes learn the totals only. Under a
-later roster, nodes that know the totals pass them on: what a number means stays the same for the
-whole run, also for members that join later.
+Masks that neighbours share hide every node's words, so that nodes learn the totals only, unless
+all neighbours of a node collude. A node that starts over masks the same words, or has another salt
+if its data have changed: no mask covers two different rows.
+
+Under a later roster, nodes that know the totals pass them on: what a number means stays the same
+for the whole run, also for members that join later.
 """
 
 from __future__ import annotations

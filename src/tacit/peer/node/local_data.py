@@ -66,6 +66,8 @@ class LocalData:
         if not isinstance(parts, Parts | Sequence):
             return ""
         if self.table is not None:
+            # Which columns are summed decides what masks cover: with others, the salt is new.
+            digest.update(f"{self.table.spec.columns}, {self.table.spec.summed.tolist()};".encode())
             arrays: Sequence[Tensor] = [torch.from_numpy(one) for one in self.table.arrays]
         else:
             arrays = parts.of(self.index) if isinstance(parts, Parts) else parts[self.index]
