@@ -8,7 +8,7 @@ The three split a public dataset that comes with scikit-learn: 569 biopsies with
 each. In a real federation, `records` reads the hospital's own table.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,9 @@ def records(name):
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "parts")
+    parser = argparse.ArgumentParser(description="Write a.npz, b.npz and c.npz to a folder.")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("parts"))
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in HOSPITALS:
         (x, y), (x_test, y_test) = records(name)

@@ -5,8 +5,8 @@
 The data are random: this shows scale, not learning. Prints time and peak memory per iteration.
 """
 
+import argparse
 import resource
-import sys
 import time
 
 import torch
@@ -15,13 +15,17 @@ from torch import nn
 import tacit
 
 CLIENTS = 10_000
+ALGORITHMS = {"dsgt": tacit.DSGT(lr=0.05), "lppa": tacit.LPPA(lr=0.05)}
+
+parser = argparse.ArgumentParser(description="Ten thousand clients on a ring.")
+parser.add_argument("algorithm", nargs="?", choices=ALGORITHMS, default="lppa")
+name = parser.parse_args().algorithm
+
 module = nn.Sequential(nn.Flatten(), nn.Linear(784, 62), nn.ReLU(), nn.Linear(62, 20))
 x, y = torch.rand(6 * CLIENTS, 1, 28, 28), torch.randint(0, 20, (6 * CLIENTS,))
 task = tacit.Task.from_module(module, list(zip(x.split(6), y.split(6), strict=True)), batch_size=6)
 graph = tacit.Topology.ring(CLIENTS).mixing("metropolis")
-algorithm = {"dsgt": tacit.DSGT(lr=0.05), "lppa": tacit.LPPA(lr=0.05)}[
-    sys.argv[1] if len(sys.argv) > 1 else "lppa"
-]
+algorithm = ALGORITHMS[name]
 
 
 def peak() -> float:

@@ -26,6 +26,10 @@ def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path)
     assert (answer.code, answer.out) == (0, "Report: both.html\n")
     assert "2 runs" in (tmp_path / "both.html").read_text()
 
+    answer = tacit_here("report", "runs/0", "runs/report.html")  # as runs/* of a shell
+    assert answer.code != 0
+    assert "runs/report.html is a file. Give the folder: runs." in " ".join(answer.err.split())
+
 
 def test_a_run_that_has_not_ended_can_be_reported(tacit_here, config, tmp_path):
     tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
