@@ -269,6 +269,7 @@ def test_reaches_its_limit_on_a_strongly_convex_problem(plain, problem, graph):
 
 UNSUITABLE = {
     "doubly stochastic": lambda: Graph.from_matrix([[0.9, 0.1, 0], [0.2, 0.5, 0.3], [0, 0.3, 0.7]]),
+    "column stochastic": lambda: Graph.from_matrix([[0.9, 0.1, 0], [0.2, 0.5, 0.3], [0, 0.3, 0.7]]),
     "row stochastic": lambda: Graph.from_matrix([[0.9, 0.3, 0], [0, 0.5, 0.5], [0.3, 0.3, 0.4]]),
     "connected": lambda: Graph.from_matrix(torch.eye(3)),
     "primitive": lambda: Graph.from_matrix(
