@@ -111,7 +111,8 @@ def test_a_leak_is_never_below_the_class_mean():
 
 def test_every_algorithm_without_a_guarantee_is_there():
     without = {n for n, kind in ALGORITHMS.items() if not issubclass(kind, PrivateAlgorithm)}
-    assert {rule["name"] for rule in ALL_RULES.values()} == without
+    # Push-sum is for directed graphs, and the finding has an undirected one.
+    assert {rule["name"] for rule in ALL_RULES.values()} == without - {"push-sum"}
 
 
 def filled(leaks, accuracies):
