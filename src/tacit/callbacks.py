@@ -91,6 +91,8 @@ class BestCheckpoint:
             self.fingerprint,
             simulation.diverged,
             simulation.gradients.strategy,
+            local=simulation.local,
+            late_rows=simulation.late_rows,
         )
         checkpoints.save(Path(self.path), checkpoint, simulation.hosted, keep=1)
 

@@ -82,7 +82,7 @@ class SymbolicRun:
     schedules: tuple[Schedule, ...] = ()  # step sizes and scales that change over time
     # Fields of the state that are not one number per parameter, such as a counter.
     plain_fields: frozenset[str] = frozenset()
-    # Gradients of clients that did not take part: nobody uses them.
+    # Gradients of clients that did not take part are not used.
     unused: frozenset[Unknown] = frozenset()
 
     @cached_property
