@@ -1,5 +1,6 @@
 """Certificates, keys and signatures, and every reason to refuse them."""
 
+import base64
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tacit.peer.federation.certificates import (
     certificate_info,
     check_authority,
     check_certificate,
+    check_issued,
     node_public_key,
     server_name,
 )
@@ -344,3 +346,22 @@ def test_mask_keys_agree():
         )
 
     assert shared(a, mask_public_key(b)) == shared(b, mask_public_key(a))
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_a_certificate_with_any_bit_flipped_is_refused_as_bad_input(ca, node):
+    """Among them versions and algorithms that do not exist, which cryptography reports apart."""
+    good = x509.load_pem_x509_certificate(node.certificate)
+    der = good.public_bytes(serialization.Encoding.DER)
+    content = der.index(good.tbs_certificate_bytes)
+    signed = range(8 * content, 8 * (content + len(good.tbs_certificate_bytes)))
+    for bit in range(8 * len(der)):
+        flipped = bytearray(der)
+        flipped[bit // 8] ^= 1 << bit % 8
+        lines = base64.encodebytes(flipped)
+        pem = b"-----BEGIN CERTIFICATE-----\n" + lines + b"-----END CERTIFICATE-----\n"
+        try:
+            check_issued(pem, ca.certificate, "berlin", FEDERATION)
+        except Misuse:
+            continue
+        assert bit not in signed  # the signature names a number of unused bits, which may change

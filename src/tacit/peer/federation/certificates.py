@@ -8,6 +8,7 @@ with TLS 1.3 only. Node certificates with RSA keys would allow TLS 1.2 again and
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -191,13 +192,15 @@ def _load_certificates(certificates: bytes) -> list[x509.Certificate]:
     try:
         loaded = x509.load_pem_x509_certificates(certificates)
         # These are parsed lazily: do it here, so that errors surface here.
-        for certificate in loaded:
-            _ = certificate.extensions, certificate.public_key()
+        for one in loaded:
+            _ = one.extensions, one.public_key(), one.subject, one.issuer
+            _ = one.not_valid_before_utc, one.not_valid_after_utc
     except (
         ValueError,
         TypeError,
         UnsupportedAlgorithm,
         x509.DuplicateExtension,
+        x509.InvalidVersion,
         x509.UnsupportedGeneralNameType,
     ):
         raise Misuse(
@@ -207,14 +210,19 @@ def _load_certificates(certificates: bytes) -> list[x509.Certificate]:
     return loaded
 
 
-def _check_issuer(loaded: x509.Certificate, ca: bytes, name: str) -> None:
+def issuers_of(loaded: x509.Certificate, ca: bytes) -> Iterator[x509.Certificate]:
+    """The authorities in PEM text that have signed a certificate."""
     for issuer in _load_certificates(ca):
         try:
             loaded.verify_directly_issued_by(issuer)
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
             continue
-        if _is_authority(issuer):
-            return
+        yield issuer
+
+
+def _check_issuer(loaded: x509.Certificate, ca: bytes, name: str) -> None:
+    if any(_is_authority(issuer) for issuer in issuers_of(loaded, ca)):
+        return
     problem = f"The certificate of {name} was not signed by this federation's authority."
     raise Misuse(problem, "Have it signed by the authority whose certificate is ca.pem.")
 

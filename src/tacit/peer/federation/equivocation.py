@@ -18,8 +18,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.message import DecodeError
 
@@ -29,6 +27,7 @@ from tacit.peer.federation.certificates import (
     Credentials,
     certificate_info,
     certified_name,
+    issuers_of,
     load_certificate,
 )
 from tacit.peer.federation.signing import sign, signed_by
@@ -210,11 +209,6 @@ def _from_plain(values: dict[str, Any]) -> wire.SignedDigestList:
 @lru_cache(maxsize=1024)
 def _certified(certificate: bytes, ca: bytes, federation: str) -> str | None:
     """The name in a federation that a certificate of one of the authorities proves."""
-    loaded = load_certificate(certificate)
-    for issuer in x509.load_pem_x509_certificates(ca):
-        try:
-            loaded.verify_directly_issued_by(issuer)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
+    if any(issuers_of(load_certificate(certificate), ca)):
         return certified_name(certificate_info(certificate), federation)
     return None
