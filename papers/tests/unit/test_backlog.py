@@ -1,6 +1,7 @@
 """What all artifacts lack is found, priced, and measured in order of value while time lasts."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import pytest
@@ -126,3 +127,23 @@ def test_the_command_continues_with_the_same_options(tmp_path):
     assert backlog.command() == ["tacit", "reproduce", "all", *words]
     assert "--minutes" not in replace(backlog, minutes=math.inf).command()
     assert backlog.request(trial([])).scale == FULL
+
+
+def test_a_measurement_of_unknown_length_is_interrupted_at_the_end(tmp_path):
+    @dataclass(frozen=True)
+    class Endless(Timed):
+        def __call__(self, seed, context):
+            for _ in range(10_000):
+                time.sleep(0.01)
+            return super().__call__(seed, context)
+
+    calls = []
+    table = artifact("table", [1], [0.0], calls)
+
+    def cells(scale):
+        return [replace(cell, measure=Endless("x", 1, [0.0], calls)) for cell in table.cells(scale)]
+
+    backlog = backlog_of([replace(table, cells=cells)], tmp_path, minutes=0.005)
+    assert measure_backlog(backlog, ReproductionListener()) == {}
+    assert calls == []
+    assert len(backlog.missing()) == 3

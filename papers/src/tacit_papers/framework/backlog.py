@@ -6,13 +6,17 @@ others; among equals those that take least.
 
 from __future__ import annotations
 
+import _thread
 import math
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.core.errors import Interrupted
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, DatasetCache, Key, Scale
 from tacit_papers.framework.results import ArtifactResult
@@ -126,23 +130,45 @@ def measure_backlog(
 ) -> dict[str, ArtifactResult]:
     """Measure what is missing while there is time for it; return the artifacts that changed.
 
-    A measurement begins only if it probably ends in time; one of unknown length always begins.
+    A measurement begins only if it probably ends in time. One that does not is interrupted and
+    continues the next time.
     """
     todo, deadline = backlog.missing(), clock() + 60 * backlog.minutes
     datasets, measurers = DatasetCache(), dict[str, Measurer]()
     changed: dict[str, ArtifactResult] = {}
-    for number, one in enumerate(todo, start=1):
-        left = deadline - clock()
-        if left <= 0 or (one.seconds or 0.0) > left:
-            continue
-        name = one.artifact.name
-        if name not in measurers:
-            request = backlog.request(one.artifact)
-            measurers[name] = Measurer(request, backlog.command(), listener, datasets, clock)
-        if measurers[name].measure(one.cell, one.seed):
-            changed[name] = measurers[name].file.result
-        rest = sum(later.seconds or 0.0 for later in todo[number:])
-        listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
+    try:
+        with _interrupted_after(60 * backlog.minutes):
+            for number, one in enumerate(todo, start=1):
+                left = deadline - clock()
+                if left <= 0 or (one.seconds or 0.0) > left:
+                    continue
+                name = one.artifact.name
+                if name not in measurers:
+                    request = backlog.request(one.artifact)
+                    command = backlog.command()
+                    measurers[name] = Measurer(request, command, listener, datasets, clock)
+                if measurers[name].measure(one.cell, one.seed):
+                    changed[name] = measurers[name].file.result
+                rest = sum(later.seconds or 0.0 for later in todo[number:])
+                listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
+    except (Interrupted, KeyboardInterrupt):
+        if clock() < deadline:
+            raise
     for name in changed:
         measurers[name].file.write()
     return changed
+
+
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Interrupt the block, as Ctrl-C does, if it takes longer."""
+    if math.isinf(seconds):
+        yield
+        return
+    timer = threading.Timer(seconds, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
