@@ -23,8 +23,9 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="list|status|all|PAPER/ARTIFACT",
-            help="Artifact. `list` shows all, `status` what is missing; `all` measures that.",
+            metavar="list|status|all|report|PAPER/ARTIFACT",
+            help="Artifact. `list` shows all, `status` what is missing, `all` measures that; "
+            "`report` writes the report about all results.",
         ),
     ],
     quick: Annotated[
@@ -64,6 +65,11 @@ def reproduce(
     """Regenerate a published table or figure: numbers, verdicts, picture."""
     if name == "list":
         _list(as_json)
+        return
+    if name == "report":
+        from tacit_papers.framework.filled_text import write_report
+
+        print(f"Report: {write_report(out)}")
         return
     if name in ("status", "all"):
         from tacit_papers.backlog_cli import BacklogOptions, measure_all, show_status
