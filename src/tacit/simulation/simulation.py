@@ -33,6 +33,7 @@ from tacit.engines.state_checks import require_rows
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Moment
 from tacit.privacy.guarantee import Budget
+from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Transcript, TranscriptRecorder
 from tacit.simulation.randomness import make_randomness
@@ -165,6 +166,11 @@ class Simulation(Execution):
         return math.inf if self.budget is None else self.budget.allowed_steps
 
     @property
+    def spent_budget(self) -> dict[str, Any] | None:
+        """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
+        return None if self.budget is None else self.budget.spent_facts(self.t)
+
+    @property
     def local(self) -> Tensor | None:
         """The local parameters [n, Q] of the hosted clients; None if all are shared."""
         return None if self._local_rows is None else self._local_rows.value
@@ -194,6 +200,25 @@ class Simulation(Execution):
         """Raise Misuse if the state that `start` or `step` returned does not fit the task."""
         sizes = (len(self.hosted.ids), self.task.parameters, self.task.dtype)
         require_rows(type(self.algorithm).__name__, method, state, *sizes)
+
+    def checkpoint(self, fingerprint: str) -> Checkpoint:
+        """The current state, and what else `restore` needs.
+
+        Args:
+            fingerprint: Digest of the configuration that the state belongs to.
+        """
+        return Checkpoint(
+            self.state,
+            self.t,
+            self.net.bytes_sent,
+            self.wall_seconds,
+            fingerprint,
+            self.diverged,
+            self.gradients.strategy,
+            self.spent_budget,
+            self.local,
+            self.late_rows,
+        )
 
     def restore(
         self,
