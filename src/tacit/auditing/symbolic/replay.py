@@ -231,17 +231,6 @@ class _WatchedNoise:
         self.clients.draw(f"words {tag}", tick)
         return self.randomness.words(tag, tick, source, width)
 
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        self.clients.draw(f"integers {tag}", tick)
-        return self.randomness.integers(tag, law, tick, source, width)
-
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:

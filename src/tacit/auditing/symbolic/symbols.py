@@ -453,23 +453,13 @@ class SymbolicClients:
             "Draw them inside the function given to here.nonlinear: the result is not linear.",
         )
 
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
         raise Misuse(
             f"The algorithm draws integers {tag!r} outside of here.nonlinear.",
             "Draw them inside the function given to here.nonlinear.",
         )
-
-    def add_integers(
-        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
-    ) -> None:
-        self.integers(tag, law, tick, source)
 
     def nonlinear(self, step: Nonlinear, *rows: Tensor) -> Tensor:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
