@@ -22,10 +22,9 @@ from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import FixedPoint, IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
-from tacit.core.hosted_clients import Sampling
+from tacit.core.hosted_clients import Sampling, SamplingRule
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
-from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows, Sent, received
 from tacit.core.schedules import Rate, Schedule, rate_at
 from tacit.engines.changing_network import ChangingNetwork, keep_absent
@@ -240,17 +239,10 @@ class _SymbolicHere(UnroundedClients):
         clients.uses_iteration = used
         return gradients
 
-    def clipped_sum(
-        self,
-        theta: Tensor,
-        bound: float,
-        rate: float,
-        local: int = 0,
-        rounding: float = ROUNDING,
-    ) -> Tensor:
+    def sampled_sum(self, theta: Tensor, rule: SamplingRule, local: int) -> Tensor:
         clients = object.__getattribute__(self, "objective")
         used = clients.uses_iteration
-        sums = super().clipped_sum(theta, bound, rate, local, rounding)
+        sums = super().sampled_sum(theta, rule, local)
         clients.uses_iteration = used
         return sums
 
