@@ -54,11 +54,6 @@ class Setting:
     participation: Participation | None = None
 
     @property
-    def client_names(self) -> tuple[str, ...]:
-        """The name of each client: its own if it has one, else its number."""
-        return self.task.names or tuple(map(str, range(self.task.clients)))
-
-    @property
     def world(self) -> World:
         """The graph of each iteration, who takes part in it, and which messages are late."""
         return World(self.graph, self.schedule, self.participation, int(self.seed))
