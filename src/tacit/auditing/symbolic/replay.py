@@ -23,7 +23,8 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
-from tacit.auditing.symbolic.symbols import Surroundings, SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.surroundings import Surroundings
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.here import Nonlinear
