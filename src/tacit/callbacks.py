@@ -25,7 +25,6 @@ from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
 from tacit.engines import checkpoints
-from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.simulation import Simulation
 from tacit.tasks.metrics.metric import describe_metric
@@ -83,17 +82,7 @@ class BestCheckpoint:
         values = simulation.history.column(self.metric)
         if best_index(values, self.metric) < len(values) - 1:
             return
-        checkpoint = Checkpoint(
-            simulation.state,
-            simulation.t,
-            simulation.net.bytes_sent,
-            simulation.wall_seconds,
-            self.fingerprint,
-            simulation.diverged,
-            simulation.gradients.strategy,
-            local=simulation.local,
-            late_rows=simulation.late_rows,
-        )
+        checkpoint = simulation.checkpoint(self.fingerprint)
         checkpoints.save(Path(self.path), checkpoint, simulation.hosted, keep=1)
 
     def load(self) -> Tensor:

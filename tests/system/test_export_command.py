@@ -198,7 +198,7 @@ def test_clients_with_names_are_found_by_them(folder, tmp_path):
 
 
 def test_a_folder_without_a_run_is_said(tmp_path):
-    with pytest.raises(tacit.Misuse, match="not the folder of a run"):
+    with pytest.raises(tacit.Misuse, match="is not a run folder"):
         call("export", tmp_path)
 
 

@@ -27,7 +27,7 @@ class PrivateAlgorithm(Algorithm):
         Args:
             promise: The guarantee.
             facts: What it depends on.
-            graph: Who is connected with whom.
+            graph: The communication graph.
 
         Raises:
             Misuse: If the promise cannot be kept.

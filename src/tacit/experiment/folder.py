@@ -6,11 +6,12 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.own_data import files_digest
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
 from tacit.core.toml import to_toml
 from tacit.record.history import History
@@ -76,14 +77,17 @@ class RunFolder:
         write_text(self.config, to_toml(config.as_dict()))
 
     def read_config(self) -> Config:
+        return make_config(self.read_sections(), origin=str(self.config))
+
+    def read_sections(self) -> dict[str, Any]:
+        """The sections of config.toml, which need not be a configuration that can be run."""
         try:
-            values = tomllib.loads(self.config.read_text(encoding="utf-8"))
+            return tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
             raise Misuse(
-                f"{self.path} is not a run folder: {problem}.",
-                "Give a folder that `tacit run` made.",
+                f"{self.path} is not a run folder: {first_line(problem)}.",
+                "Give a folder that `tacit run` or Run.save wrote.",
             ) from None
-        return make_config(values, origin=str(self.config))
 
     def read_history(self) -> History:
         """The records so far, without a last line that a killed run did not complete."""

@@ -301,18 +301,7 @@ class _ActiveRun:
         simulation = self.simulation
         # A state that is not finite must not replace one that is.
         simulation.check()
-        checkpoint = Checkpoint(
-            simulation.state,
-            simulation.t,
-            simulation.net.bytes_sent,
-            simulation.wall_seconds,
-            self.fingerprint,
-            simulation.diverged,
-            simulation.gradients.strategy,
-            _spent(simulation),
-            simulation.local,
-            simulation.late_rows,
-        )
+        checkpoint = simulation.checkpoint(self.fingerprint)
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.
             transcript = simulation.recorder.transcript
@@ -368,7 +357,7 @@ class _ActiveRun:
             "baseline": last.get("baseline"),
             **{key: last[key] for key in OPTIONAL if key in last},
             **self._predictions(),
-            "privacy": _spent(simulation),
+            "privacy": simulation.spent_budget,
             "device": experiment.config.run.device,
             "precision": experiment.config.run.precision,
             "notes": notes,
@@ -376,8 +365,3 @@ class _ActiveRun:
         }
         ends = {"diverged": simulation.diverged, "stopped": self.stopped}
         return summary | {how: why for how, why in ends.items() if why}
-
-
-def _spent(simulation: Simulation) -> dict[str, Any] | None:
-    """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
-    return None if simulation.budget is None else simulation.budget.spent_facts(simulation.t)

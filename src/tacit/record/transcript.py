@@ -373,16 +373,6 @@ class _RecordedRandomness:
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
 
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        return self.randomness.integers(tag, law, tick, source, width)
-
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:

@@ -75,7 +75,7 @@ def test_files_a_table_and_functions_give_the_same_task(sites: Path) -> None:
     ]
     first, *others = (experiment.task for experiment in experiments)
     assert experiments[0].graph.clients == 3
-    assert experiments[0].setting.client_names == ("a", "b", "c")
+    assert experiments[0].setting.task.names == ("a", "b", "c")
     for task in others:
         assert task.names == ("a", "b", "c")
         assert torch.equal(task.parts.arrays[0], first.parts.arrays[0])
