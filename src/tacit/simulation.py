@@ -33,7 +33,7 @@ from tacit.engines.gradients.personal import LocalRows, PersonalObjective, check
 from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
-from tacit.engines.observation import observe
+from tacit.engines.observation import observe, recorded_columns
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.state_checks import require_rows
 from tacit.engines.watchdog import Watchdog
@@ -42,7 +42,7 @@ from tacit.graph.schedule import as_schedule
 from tacit.models.parameters import select_model
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.record import run_files
-from tacit.record.callbacks import Callback, close, progress_bar, why_stop
+from tacit.record.callbacks import Callback, check, close, progress_bar, why_stop
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
@@ -678,6 +678,7 @@ def simulate(
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
+    check(callbacks, recorded_columns(simulation.task))
     simulation.start()
     last = min(steps, simulation.allowed_steps)
     try:

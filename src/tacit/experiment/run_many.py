@@ -24,6 +24,8 @@ from tacit.config.tasks import load_data
 from tacit.core.errors import Diverged, Interrupted, Misuse, TacitError, first_line
 from tacit.core.storage import read_json, write_text
 from tacit.data import Dataset
+from tacit.engines.observation import recorded_columns
+from tacit.experiment.callbacks import check_metrics
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
 from tacit.experiment.signals import stop_requests
@@ -87,9 +89,15 @@ class LoadedData:
             self._loaded[key] = load_data(config.data, self.folder)
         return self._loaded[key]
 
-    def check(self, config: Config) -> None:
-        """Build what a configuration describes; raise Misuse if that is not possible."""
-        build(config, self.folder, self.of(config))
+    def check(self, config: Config) -> list[str]:
+        """Build what a configuration describes; return the columns that its records will have.
+
+        Raises:
+            Misuse: If that is not possible.
+        """
+        task = build(config, self.folder, self.of(config)).task
+        check_metrics(config, task)
+        return recorded_columns(task)
 
 
 def run_many(

@@ -30,7 +30,7 @@ from tacit.experiment.run_many import (
     no_listener,
     run_many,
 )
-from tacit.record.history import History
+from tacit.record.history import find_column
 from tacit.report.sweep_page import SweepRow, write_sweep_page
 
 MAX_CELLS = 10_000
@@ -218,8 +218,6 @@ def sweep(
     """
     if seeds < 1:
         raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")
-    if metric is not None:
-        History().column(metric)
     if not resume:
         RunFolder(out).require_empty()
     combinations = combine(axes, draws, config.run.seed)
@@ -233,7 +231,9 @@ def sweep(
             cell = make_config(
                 config.as_dict(), overrides, "The sweep", lambda text: notes.setdefault(text)
             )
-            data.check(cell)
+            columns = data.check(cell)
+            if metric is not None:
+                metric = find_column(metric, columns)
         except Misuse as problem:
             refused[number] = problem
         else:
@@ -385,7 +385,14 @@ def _cell(
 ) -> SweepCell:
     ended = [outcome for outcome in outcomes if outcome.summary is not None]
     failed = [*failures, *(one.failure for one in outcomes if one.failure is not None)]
-    scores = [one.planned.folder.read_history().column(metric)[-1] for one in ended]
+    scores = []
+    for one in list(ended):
+        try:
+            scores.append(one.planned.folder.read_history().column(metric)[-1])
+        except Misuse as problem:
+            # A finished run that is not repeated may not have recorded it.
+            ended.remove(one)
+            failed.append(problem)
     sent = [one.summary["bytes_sent"] for one in ended if one.summary is not None]
     return SweepCell(
         settings,
