@@ -207,7 +207,7 @@ def test_a_run_from_python_as_onnx_says_what_to_do(tmp_path):
     task = tacit.Task.from_module(nn.Linear(4, 3), parts)
     graph = tacit.Topology.ring(3).mixing("metropolis")
     folder = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=1).save(tmp_path / "run")
-    with pytest.raises(tacit.Misuse, match="made in Python.*--module package.module:MyModel"):
+    with pytest.raises(tacit.Misuse, match=r"made in Python.*--module package\.module:MyModel"):
         call("export", folder, "--format", "onnx")
     wrong = {
         "nowhere:Net": "cannot be imported",
