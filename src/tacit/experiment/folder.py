@@ -15,6 +15,7 @@ from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.core.toml import to_toml
+from tacit.record.checkpoint import saved_fingerprint
 from tacit.record.history import History
 from tacit.report.finished_run import StoredModel
 
@@ -77,7 +78,7 @@ class RunFolder:
         if found is None:
             self.require_empty()
             return
-        if different := differences(found, config):
+        if different := self._differences(found, config):
             problem = f"The output folder {self.path} holds another run: {different}."
         elif self.summary.exists():
             problem = f"The output folder {self.path} holds this run, which has ended."
@@ -89,9 +90,16 @@ class RunFolder:
 
     def require_same_run(self, config: Config, remedy: str) -> None:
         """Raise Misuse if the folder holds a run with another configuration."""
-        if self.config.exists() and (different := differences(self.read_config(), config)):
+        if self.config.exists() and (different := self._differences(self.read_config(), config)):
             problem = f"The run in {self.path} has another configuration: {different}."
             raise Misuse(problem, remedy)
+
+    def _differences(self, found: Config, given: Config) -> str:
+        """What distinguishes the run here from another; empty if nothing does."""
+        saved = saved_fingerprint(self.checkpoints)
+        if (listed := differences(found, given)) or saved in (None, fingerprint(given)):
+            return listed
+        return "the files that it names have changed since"
 
     def create(self, config: Config) -> None:
         """Make the folder, or use an empty one, and write the configuration."""

@@ -74,19 +74,21 @@ class Outcome:
 
 
 class LoadedData:
-    """The datasets of configurations; those with the same [data] share one."""
+    """The datasets of configurations; those with the same [data] and clients share one."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._loaded: dict[str, Dataset] = {}
+        self._loaded: dict[tuple[str, str], Dataset] = {}
 
     def of(self, config: Config) -> Dataset | None:
         """The dataset of a configuration; None if its task makes its own data."""
         if config.task is not None:
             return None
-        key = config.data.model_dump_json()
+        # A function may be called for each of so many clients.
+        clients = config.graph.options.get("clients") if config.data.function else None
+        key = config.data.model_dump_json(), repr(clients)
         if key not in self._loaded:
-            self._loaded[key] = load_data(config.data, self.folder)
+            self._loaded[key] = load_data(config.data, self.folder, clients)
         return self._loaded[key]
 
     def check(self, config: Config) -> list[str]:
