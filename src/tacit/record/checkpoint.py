@@ -130,9 +130,11 @@ def saved_fingerprint(folder: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     for path in _newest_first(folder):
-        with suppress(SafetensorError, OSError, ValueError, KeyError, TypeError):
-            with safe_open(path, framework="pt") as file:
-                return str(json.loads((file.metadata() or {})["tacit"])["fingerprint"])
+        with (
+            suppress(SafetensorError, OSError, ValueError, KeyError, TypeError),
+            safe_open(path, framework="pt") as file,
+        ):
+            return str(json.loads((file.metadata() or {})["tacit"])["fingerprint"])
     return None
 
 
