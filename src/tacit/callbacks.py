@@ -15,7 +15,7 @@ function does as well; one that returns True, or the reason as text, ends the ru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +23,9 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.core.errors import Misuse, first_line
+from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.engines import checkpoints
-from tacit.record.history import History, Record
+from tacit.record.history import Record, find_column
 from tacit.simulation import Simulation
 from tacit.tasks.metrics.metric import describe_metric
 
@@ -40,8 +40,8 @@ class EarlyStopping:
     """End a run when a metric has not improved for `patience` records.
 
     Args:
-        metric: A column of the history, such as "accuracy.mean"; less is better for losses and
-            distances, more for everything else.
+        metric: A column of the history, such as "accuracy.mean", or a metric such as "auc" for its
+            mean; less is better for losses and distances, more for everything else.
         patience: Number of records to wait for a better one.
         min_change: What counts as better: by more than this.
     """
@@ -55,7 +55,12 @@ class EarlyStopping:
             raise Misuse(f"patience is {self.patience}.", "Wait for at least 1 record.")
         if not self.min_change >= 0:
             raise Misuse(f"min_change is {self.min_change}.", "Give a number of at least 0.")
-        History().column(self.metric)
+        _check_name(self.metric)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise Misuse if the records of a run have no such metric."""
+        with prefix_errors("EarlyStopping"):
+            find_column(self.metric, columns)
 
     def __call__(self, record: Record, simulation: Simulation) -> str | None:
         """The reason to stop, if there is one: it follows from the history alone."""
@@ -75,7 +80,12 @@ class BestCheckpoint:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        History().column(self.metric)
+        _check_name(self.metric)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise Misuse if the records of a run have no such metric."""
+        with prefix_errors("BestCheckpoint"):
+            find_column(self.metric, columns)
 
     def __call__(self, record: Record, simulation: Simulation) -> None:
         """Save the state if no earlier record is better."""
@@ -227,6 +237,11 @@ def less_is_better(metric: str) -> bool:
     """Whether a metric such as "loss.mean" is to be made small."""
     name = metric.removeprefix("own_test.").partition(".")[0]
     return name in LESS_IS_BETTER or not describe_metric(name).higher_is_better
+
+
+def _check_name(metric: object) -> None:
+    if not isinstance(metric, str):
+        raise Misuse(f"metric is {metric!r}.", 'Give the name of a column, such as "loss.mean".')
 
 
 def _facts(simulation: Simulation) -> dict[str, object]:

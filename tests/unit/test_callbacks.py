@@ -6,6 +6,7 @@ import torch
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.callbacks import MLflow, TensorBoard, WandB, best_index
+from tacit.engines.observation import recorded_columns
 
 CALLBACKS = tacit.callbacks
 
@@ -94,10 +95,9 @@ def test_a_best_checkpoint_that_was_never_written(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: CALLBACKS.EarlyStopping("loss.maen"), ["loss.maen", "Did you mean 'loss.mean'"]),
         (lambda: CALLBACKS.EarlyStopping(patience=0), ["patience is 0"]),
         (lambda: CALLBACKS.EarlyStopping(min_change=math.nan), ["min_change is nan"]),
-        (lambda: CALLBACKS.BestCheckpoint("acc", "x"), ["'acc'"]),
+        (lambda: CALLBACKS.BestCheckpoint(3, "x"), ["metric is 3"]),
     ],
 )
 def test_mistakes_are_found_before_the_run(make, words):
@@ -106,6 +106,52 @@ def test_mistakes_are_found_before_the_run(make, words):
 
 def test_something_that_is_no_callback(simulate):
     assert_mentions(misuse_message(simulate, 3), "callbacks has a int", "tacit.callbacks")
+
+
+def classify(*callbacks, **options):
+    """Simulate a classification without progress, which records AUC and a function."""
+    parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
+    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=parts[0])
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    metrics = {"auc": "auc", "constant": lambda outputs, targets: 1.0}
+    return tacit.simulate(
+        tacit.DSG(lr=1e-30), task, graph, steps=6, record_every=1, metrics=metrics,
+        callbacks=callbacks, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", ["auc", "auc.mean", "auc.clients.2", "constant", "baseline"])
+def test_any_recorded_metric_stops_a_run(metric, tmp_path):
+    best = CALLBACKS.BestCheckpoint(metric, tmp_path / "best")
+    run = classify(CALLBACKS.EarlyStopping(metric, patience=2), best)
+    assert run.history[-1].step == 2
+    assert best.load().shape == run.theta.shape
+    assert run.history.column("auc") == run.history.column("auc.mean")
+
+
+def test_a_metric_that_is_not_recorded_is_refused_before_the_run(simulate, tmp_path):
+    for stop in (CALLBACKS.EarlyStopping, lambda name: CALLBACKS.BestCheckpoint(name, tmp_path)):
+        message = misuse_message(simulate, stop("auc"))
+        assert_mentions(message, "'auc'", "Known: loss.mean", "msd")
+        # Quadratic functions have no accuracy, so waiting for a better one makes no sense.
+        assert_mentions(misuse_message(simulate, stop("accuracy.mean")), "'accuracy.mean'")
+    assert "accuracy" not in message
+    assert not list(tmp_path.iterdir())
+    assert_mentions(
+        misuse_message(classify, CALLBACKS.EarlyStopping("acuracy.mean")),
+        "Did you mean 'accuracy.mean'?", "constant.mean",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("own_tests", [False, True])
+def test_the_columns_are_known_before_the_run(own_tests):
+    parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
+    test = parts if own_tests else parts[0]
+    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=test).with_metrics(["f1"])
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=1)
+    measured = [name for name in run.history.columns if run.history[0].value(name) is not None]
+    assert sorted(recorded_columns(task)) == sorted(measured)
 
 
 def test_tensorboard_reads_what_was_logged(simulate, tmp_path):

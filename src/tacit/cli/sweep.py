@@ -48,7 +48,7 @@ def sweep(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Column of the history that judges (default: accuracy.mean, msd or loss.mean)."
+            help="Metric that judges, such as auc (default: accuracy.mean, msd or loss.mean)."
         ),
     ] = None,
     jobs: Jobs = 1,

@@ -21,7 +21,7 @@ from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
-from tacit.experiment.callbacks import make_callbacks
+from tacit.experiment.callbacks import check_metrics, make_callbacks
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
@@ -124,7 +124,7 @@ def run(
         if resume:
             folder.require_same_run(config, f"Resume it with its own:\n  {command}")
         else:
-            folder.require_empty()
+            folder.require_new(config, command)
         if config.transcript is not None and group.ranks > 1:
             raise Misuse(
                 f"[transcript] records all messages, but {group.ranks} ranks share them.",
@@ -132,6 +132,7 @@ def run(
             )
         make_callbacks(config, folder)
         experiments.append(build(config, data_folder, dataset))
+        check_metrics(config, experiments[0].task)
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
     group.run_on_first(build_first)

@@ -112,7 +112,9 @@ class SavedRun:
         if "python" in self.config or layout.outputs is None:
             raise Misuse(
                 f"The run in {self.folder} was made in Python, whose modules are not stored.",
-                "Give a module of its architecture: module(client, module=MyModel()).",
+                "Give a module of its architecture: module(client, module=MyModel()), or "
+                "`tacit export --module package.module:MyModel`, a class or a function without "
+                "arguments.",
             )
         config = make_config(self.config, origin=str(self.folder / "config.toml"))
         shape = layout.inputs[0].shape

@@ -135,6 +135,12 @@ class Transcript:
         return self.changes[max(earlier)] if earlier else self.edges
 
     @property
+    def last_tick(self) -> int:
+        """The last iteration whose messages are kept."""
+        ticks = self.keep.ticks
+        return self.steps if ticks is None else min(self.steps, ticks[1])
+
+    @property
     def row_count(self) -> int:
         """The number of rows in all messages."""
         return sum(len(message.rows) for message in self.messages)

@@ -15,10 +15,11 @@ from tacit.algorithms.private_algorithm import prepare
 from tacit.core.checks import is_count
 from tacit.core.devices import Precision
 from tacit.core.errors import Caution, Diverged, Misuse
+from tacit.engines.observation import recorded_columns
 from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.graph.schedule import as_schedule
 from tacit.privacy.guarantee import Privacy
-from tacit.record.callbacks import Callback, close, progress_bar, why_stop
+from tacit.record.callbacks import Callback, check, close, progress_bar, why_stop
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation.run import Run
 from tacit.simulation.setting import Generator, Setting
@@ -132,6 +133,7 @@ def simulate(
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
+    check(callbacks, recorded_columns(simulation.task))
     simulation.start()
     last = min(steps, simulation.allowed_steps)
     try:
