@@ -26,7 +26,7 @@ from torch import Tensor
 from tacit.core.errors import Misuse, first_line
 from tacit.engines import checkpoints
 from tacit.record.checkpoint import Checkpoint
-from tacit.record.history import History, Record
+from tacit.record.history import Record
 from tacit.simulation import Simulation
 from tacit.tasks.metrics.metric import describe_metric
 
@@ -41,8 +41,8 @@ class EarlyStopping:
     """End a run when a metric has not improved for `patience` records.
 
     Args:
-        metric: A column of the history, such as "accuracy.mean"; less is better for losses and
-            distances, more for everything else.
+        metric: A column of the history, such as "accuracy.mean" or "auc.mean"; less is better for
+            losses and distances, more for everything else.
         patience: Number of records to wait for a better one.
         min_change: What counts as better: by more than this.
     """
@@ -56,7 +56,6 @@ class EarlyStopping:
             raise Misuse(f"patience is {self.patience}.", "Wait for at least 1 record.")
         if not self.min_change >= 0:
             raise Misuse(f"min_change is {self.min_change}.", "Give a number of at least 0.")
-        History().column(self.metric)
 
     def __call__(self, record: Record, simulation: Simulation) -> str | None:
         """The reason to stop, if there is one: it follows from the history alone."""
@@ -74,9 +73,6 @@ class BestCheckpoint:
     metric: str
     path: Path | str
     fingerprint: str = ""
-
-    def __post_init__(self) -> None:
-        History().column(self.metric)
 
     def __call__(self, record: Record, simulation: Simulation) -> None:
         """Save the state if no earlier record is better."""

@@ -679,7 +679,7 @@ def simulate(
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
     simulation.start()
-    last = min(steps, simulation.allowed_steps)
+    last = int(min(steps, simulation.allowed_steps))
     try:
         with progress_bar(last) if progress is True else nullcontext(progress or None) as report:
             simulation.record()

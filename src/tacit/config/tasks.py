@@ -77,6 +77,11 @@ def add_metrics(config: Config, task: Task) -> Task:
     return task if metrics is None else task.with_metrics(metrics, "run.metrics")
 
 
+def metric_names(config: Config) -> list[str]:
+    """What the metrics of run.metrics are called in histories."""
+    return [name.rpartition(":")[2] for name in config.run.metrics or ()]
+
+
 def make_metrics(config: Config) -> Metrics | None:
     """The metrics of run.metrics: built-in ones, and functions by the last part of their path."""
     names = config.run.metrics

@@ -6,9 +6,11 @@ import os
 
 from tacit.callbacks import BestCheckpoint, EarlyStopping, MLflow, TensorBoard, WandB
 from tacit.config.sections import Config
+from tacit.config.tasks import metric_names
 from tacit.core.errors import prefix_errors
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record.callbacks import Callback
+from tacit.record.history import check_column
 
 
 def make_callbacks(config: Config, folder: RunFolder) -> list[Callback]:
@@ -16,9 +18,11 @@ def make_callbacks(config: Config, folder: RunFolder) -> list[Callback]:
     callbacks: list[Callback] = []
     if config.stop is not None:
         with prefix_errors("[stop]"):
+            check_column(config.stop.metric, metric_names(config))
             callbacks.append(EarlyStopping(**config.stop.model_dump()))
     if config.run.keep_best is not None:
         with prefix_errors("run.keep_best"):
+            check_column(config.run.keep_best, metric_names(config))
             place = folder.path / "best"
             callbacks.append(BestCheckpoint(config.run.keep_best, place, fingerprint(config)))
     if (log := config.log) is not None:

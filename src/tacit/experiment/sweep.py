@@ -17,6 +17,7 @@ from tacit.callbacks import best_index, less_is_better
 from tacit.config.loading import make_config, with_keys
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
+from tacit.config.tasks import metric_names
 from tacit.core.errors import Misuse, TacitError
 from tacit.core.randomness import derive_key
 from tacit.core.storage import write_json, write_text
@@ -30,7 +31,7 @@ from tacit.experiment.run_many import (
     no_listener,
     run_many,
 )
-from tacit.record.history import History
+from tacit.record.history import check_column
 from tacit.report.sweep_page import SweepRow, write_sweep_page
 
 MAX_CELLS = 10_000
@@ -219,7 +220,7 @@ def sweep(
     if seeds < 1:
         raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")
     if metric is not None:
-        History().column(metric)
+        check_column(metric, metric_names(config))
     if not resume:
         RunFolder(out).require_empty()
     combinations = combine(axes, draws, config.run.seed)

@@ -256,3 +256,12 @@ def _spread(values: dict[str, float | None] | None) -> Spread | None:
     if values is None:
         return None
     return Spread(**{key: _number(value) for key, value in values.items()})
+
+
+def check_column(path: str, metrics: Iterable[str]) -> None:
+    """Raise Misuse if runs that record these metrics beside the standard ones lack a column."""
+    names = [f"{own}{name}" for own in ("", "own_test.") for name in (*STANDARD, *metrics)]
+    known = dict.fromkeys(f"{name}.{part}" for name in names for part in Spread.__annotations__)
+    of_client, _, number = path.rpartition(".clients.")
+    if path not in known and path not in SCALARS and not (of_client in names and number.isdigit()):
+        raise unknown_name(f"There is no column {path!r}.", path, [*known, *SCALARS])
