@@ -33,6 +33,7 @@ def test_the_answer_of_an_audit_in_plain_language(results):
     answer = results["Audit"].answer
     assert answer.level == "no"
     assert answer.verdict == "No: gradients leak exactly"
+    assert repr(answer) == "Answer('no', 'No: gradients leak exactly')"
     text, html = str(answer), answer._repr_html_()
     assert text.startswith("Is it safe to take part? No: gradients leak exactly\n")
     for sentence in (answer.reason, *answer.learns, *answer.guarantee, *answer.limits):

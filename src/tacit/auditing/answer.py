@@ -34,7 +34,7 @@ DETECTED = 0.6  # AUC, at the lower end of its interval
 GRADIENTS = "A gradient is computed from training data, and data can be read from it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """The answer, what it rests on, and what it leaves open.
 
@@ -59,6 +59,9 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"Answer({self.level!r}, {self.verdict!r})"
 
     @property
     def _parts(self) -> dict[str, list[str]]:
