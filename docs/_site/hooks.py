@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: generated reference text, and files of the repository that pages link to.
+"""Hooks of mkdocs: generated text, notebooks, and files of the repository that pages link to.
 
 Pages link to files outside of docs/ as GitHub shows them, such as `../../examples/mnist-mini.toml`.
 The site publishes every such file; a link to a file that does not exist fails a strict build.
@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
+import notebooks
 import reference
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ def site_path(path: str) -> str:
         return PAGES[path]
     for folder, place in FOLDERS.items():
         if path.startswith(folder):
+            path = re.sub(r"\.ipynb$", ".md", path)
             return place + path.removeprefix(folder)
     return f"files/{path}"
 
@@ -59,9 +61,13 @@ def linked_files(path: str, markdown: str) -> set[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, and every file that a page links to."""
+    """Add the pages of notebooks, those that lie elsewhere, and every file that a page links to."""
     for path, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / path)))
+    for file in [one for one in files if one.src_uri.endswith(".ipynb")]:
+        page = notebooks.to_markdown(file.content_string, posixpath.basename(file.src_uri))
+        place = site_path(f"docs/{file.src_uri}")
+        files.append(File.generated(config, place, content=page))
     for page in list(files.documentation_pages()):
         path = repository_path(page.src_uri)
         for target in sorted(linked_files(path, page.content_string)):

@@ -180,3 +180,11 @@ def test_a_schema_for_tables(tacit_here, clinics):
     answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcom")
     assert answer.code == 2
     assert "Did you mean 'outcome'?" in answer.err
+
+
+def test_a_sweep_chooses_on_rows_that_clients_hold_out(tacit_here, clinics):
+    chosen = ("--over", "algorithm.lr=0.01,0.5", "--metric", "auc.mean")
+    options = ("--set", "data.validation=0.25", "--set", "run.metrics=['auc']")
+    answer = tacit_here("sweep", clinics / "clinics.toml", *chosen, *options, "--out", "grid")
+    assert answer.code == 0, answer.err
+    assert "Best by auc.mean on validation samples: algorithm.lr=" in answer.out

@@ -1,7 +1,10 @@
 """Results say in a line what they are, and have a table for notebooks."""
 
+from html import escape
+
 import pytest
 import torch
+from rich.console import Console
 
 import tacit
 from tacit.core.notebooks import html_table
@@ -24,6 +27,19 @@ def results(run):
         "Audit": tacit.audit(run, "curious(1)", attacks=False),
         "Dataset": tacit.data.load("mnist-mini"),
     }
+
+
+def test_the_answer_of_an_audit_in_plain_language(results):
+    answer = results["Audit"].answer
+    assert answer.level == "no"
+    assert answer.verdict == "No: gradients leak exactly"
+    assert repr(answer) == "Answer('no', 'No: gradients leak exactly')"
+    text, html = str(answer), answer._repr_html_()
+    assert text.startswith("Is it safe to take part? No: gradients leak exactly\n")
+    for sentence in (answer.reason, *answer.learns, *answer.guarantee, *answer.limits):
+        assert sentence in text
+        assert escape(sentence) in html
+    assert "What would change" not in text
 
 
 @pytest.mark.parametrize("kind", ["Graph", "Task", "Run", "History", "Audit", "Dataset"])
@@ -62,3 +78,26 @@ def test_a_history_as_a_data_frame(run):
     assert list(table["step"]) == [record.step for record in run.history]
     assert list(table.columns[:2]) == ["round", "step"]
     assert "accuracy.mean" not in table
+
+
+def test_the_bar_in_a_notebook_needs_no_widgets(monkeypatch):
+    display = pytest.importorskip("IPython.display")
+    shown = []
+
+    class Handle:
+        def update(self, data, raw):
+            shown.append(data)
+
+    def show(data, raw, display_id):
+        shown.append(data)
+        return Handle()
+
+    monkeypatch.setattr(display, "display", show)
+    monkeypatch.setattr("rich._console", Console(force_jupyter=True))
+    task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=20, progress=True)
+    assert shown[0]["text/plain"] == "0 of 20 iterations"
+    last = f"20 of 20 iterations: {run.history[-1].describe()}"
+    assert shown[-1]["text/plain"] == last
+    assert shown[-1]["text/html"] == f'<progress value="20" max="20"></progress> {last}'

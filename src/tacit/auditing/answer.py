@@ -23,6 +23,7 @@ from tacit.auditing.statements import NOUNS, image_steps
 from tacit.auditing.sum_verdicts import promise_of
 from tacit.auditing.symbolic.exposure import LEVELS
 from tacit.auditing.symbolic.leakage import Leakage
+from tacit.core.notebooks import html_table
 from tacit.privacy.interpretation import SCALE, Strength, in_short, in_words, strength
 from tacit.privacy.planning import round_up
 from tacit.tasks.parts import Parts
@@ -33,7 +34,7 @@ DETECTED = 0.6  # AUC, at the lower end of its interval
 GRADIENTS = "A gradient is computed from training data, and data can be read from it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """The answer, what it rests on, and what it leaves open.
 
@@ -58,6 +59,31 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"Answer({self.level!r}, {self.verdict!r})"
+
+    @property
+    def _parts(self) -> dict[str, list[str]]:
+        parts = {
+            "What others can learn": self.learns,
+            "The guarantee": self.guarantee,
+            "What would change the answer": self.changes,
+            "What was examined": self.limits,
+        }
+        return {title: sentences for title, sentences in parts.items() if sentences}
+
+    def __str__(self) -> str:
+        lines = [f"Is it safe to take part? {self.verdict}", self.reason]
+        for title, sentences in self._parts.items():
+            lines += [f"{title}:", *(f"  - {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The answer and what it rests on, for notebooks."""
+        rows = [[title, " ".join(sentences)] for title, sentences in self._parts.items()]
+        title = f"Is it safe to take part? {self.verdict}"
+        return html_table(title, rows=[["Why", self.reason], *rows])
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.auditing import statements
 from tacit.auditing.active.gains import Gain, gain_summary
@@ -25,6 +25,9 @@ from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.core.notebooks import html_table
 from tacit.core.version import __version__
 from tacit.simulation import Setting
+
+if TYPE_CHECKING:
+    from tacit.auditing.answer import Answer
 
 ASSUMPTIONS = (
     "The adversary follows the protocol, unless it is malicious. It knows the algorithm, its "
@@ -167,6 +170,13 @@ class Audit:
             + sum(found.cut_short for found in result.memberships)
             for result in self.results
         )
+
+    @property
+    def answer(self) -> Answer:
+        """Whether it is safe to take part, for people who do not read proofs."""
+        from tacit.auditing.answer import answer_of
+
+        return answer_of(self)
 
     @property
     def summary(self) -> str:

@@ -64,6 +64,8 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
             standardize=section.standardize is not False,
             seed=section.seed,
         )
+        if section.validation is not None:
+            dataset = dataset.with_validation(section.validation, section.seed)
     shape = tuple(dataset.train.x.shape[1:])
     if section.shape is not None and tuple(section.shape) != shape:
         problem = f"data.shape = {section.shape}, but the inputs have shape {list(shape)}."
@@ -79,7 +81,7 @@ def check_own_keys(section: DataSection) -> None:
     if len(given) > 1:
         problem = f"[data] sets {' and '.join(given)}."
         raise Misuse(problem, "Set one of them: own data come from one place.")
-    for key in ("limit_train", "limit_test", "validation"):
+    for key in ("limit_train", "limit_test"):
         if getattr(section, key) is not None:
             problem = f"[data]: {key} is set for own data."
             raise Misuse(problem, "Remove it: limit the files instead.")

@@ -93,22 +93,38 @@ class Dataset:
     def with_validation(self, share: float, seed: int = 0) -> Dataset:
         """Evaluate on a random share of the training samples, and train on the others.
 
-        The test samples stay unseen: choose options so, then measure once without.
+        If the samples have owners, each client holds out this share of its own. The test samples
+        stay unseen: choose options so, then measure once without.
         """
-        held = round(share * len(self.train)) if 0 < share < 1 else 0
-        if not 0 < held < len(self.train):
-            raise Misuse(
-                f"validation is {share:g} of {len(self.train):,} training samples.",
-                "Give a share between 0 and 1, such as 0.2.",
-            )
         key = derive_key(seed, "validation") >> 1
-        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(key))
+        generator = torch.Generator().manual_seed(key)
+        kept, held = [], []
+        for own in self.owners or (torch.arange(len(self.train)),):
+            count = round(share * len(own)) if 0 < share < 1 else 0
+            if not 0 < count < len(own):
+                whose = "training samples of a client" if self.owners else "training samples"
+                raise Misuse(
+                    f"validation is {share:g} of {len(own):,} {whose}.",
+                    "Give a share between 0 and 1, such as 0.2.",
+                )
+            mixed = own[torch.randperm(len(own), generator=generator)]
+            kept.append(mixed[count:])
+            held.append(mixed[:count])
         train, test = (
-            Split(self.train.x[own], self.train.y[own]) for own in (order[held:], order[:held])
+            Split(self.train.x[rows], self.train.y[rows])
+            for rows in (torch.cat(kept), torch.cat(held))
         )
-        note = f"evaluated on {held:,} validation samples, not on the test samples"
+        note = f"evaluated on {len(test):,} validation samples, not on the test samples"
         note = f"{self.note}; {note}" if self.note else note
-        return replace(self, train=train, test=test, note=note)
+        if not self.owners:
+            return replace(self, train=train, test=test, note=note)
+        owners, test_owners = (
+            tuple(torch.arange(len(split)).split([len(rows) for rows in divided]))
+            for split, divided in ((train, kept), (test, held))
+        )
+        return replace(
+            self, train=train, test=test, note=note, owners=owners, test_owners=test_owners
+        )
 
     def _repr_html_(self) -> str:
         """How many samples each class has, for notebooks."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any, Protocol
 
 from tacit.core.errors import Misuse
@@ -11,6 +13,8 @@ from tacit.record.history import History, Record
 
 # Called with each record and the simulation; True, or a reason as text, ends the run.
 Callback = Callable[[Record, Any], bool | str | None]
+# A browser need not draw more often.
+SECONDS_BETWEEN_UPDATES = 0.2
 
 
 class Recorded(Protocol):
@@ -55,12 +59,9 @@ def close(callbacks: Sequence[Callback]) -> None:
 
 
 @contextmanager
-def progress_bar(steps: float) -> Iterator[Callable[[Recorded], None]]:
-    """A bar of the iterations, with the newest loss or accuracy."""
+def progress_bar(steps: int) -> Iterator[Callable[[Recorded], None]]:
+    """A bar of the iterations, with the newest loss or accuracy, in a terminal or a notebook."""
     from rich import progress
-
-    def update(simulation: Recorded) -> None:
-        bar.update(task, completed=simulation.t, metric=simulation.history[-1].describe())
 
     columns = (
         progress.BarColumn(),
@@ -68,6 +69,36 @@ def progress_bar(steps: float) -> Iterator[Callable[[Recorded], None]]:
         progress.TextColumn("{task.fields[metric]}"),
         progress.TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with progress.Progress(*columns) as bar:
+    bar = progress.Progress(*columns)
+    if bar.console.is_jupyter:
+        yield NotebookBar(steps)
+        return
+    with bar:
         task = bar.add_task("", total=steps, metric="")
-        yield update
+        yield lambda simulation: bar.update(
+            task, completed=simulation.t, metric=simulation.history[-1].describe()
+        )
+
+
+class NotebookBar:
+    """A bar of plain HTML, because rich's bars need ipywidgets in a notebook."""
+
+    def __init__(self, steps: int) -> None:
+        from IPython.display import display
+
+        self._steps = steps
+        self._shown_at = time.monotonic()
+        self._handle = display(self._shown(0, ""), raw=True, display_id=True)
+
+    def __call__(self, simulation: Recorded) -> None:
+        """Show the iteration and the newest record."""
+        is_record = simulation.history[-1].step == simulation.t
+        if is_record or time.monotonic() - self._shown_at > SECONDS_BETWEEN_UPDATES:
+            self._shown_at = time.monotonic()
+            shown = self._shown(simulation.t, f": {simulation.history[-1].describe()}")
+            self._handle.update(shown, raw=True)
+
+    def _shown(self, done: int, metric: str) -> dict[str, str]:
+        text = f"{done:,} of {self._steps:,} iterations{metric}"
+        bar = f'<progress value="{done}" max="{self._steps}"></progress>'
+        return {"text/plain": text, "text/html": f"{bar} {escape(text)}"}

@@ -135,7 +135,7 @@ def simulate(
         warnings.warn(caution, Caution, stacklevel=2)
     check(callbacks, recorded_columns(simulation.task))
     simulation.start()
-    last = min(steps, simulation.allowed_steps)
+    last = int(min(steps, simulation.allowed_steps))
     try:
         with progress_bar(last) if progress is True else nullcontext(progress or None) as report:
             simulation.record()

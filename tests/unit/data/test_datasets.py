@@ -318,3 +318,21 @@ def test_validation_samples_come_from_the_training_samples():
     assert not torch.equal(other.test.x, divided.test.x)
     for share in (0.0, 1.0, -0.5, float("nan"), 0.001):
         assert "validation" in misuse_message(whole.with_validation, share)
+
+
+def test_every_client_holds_out_validation_samples_of_its_own():
+    tables = {
+        name: {"x": [first + k for k in range(20)], "y": ["a", "b"] * 10}
+        for name, first in (("north", 0), ("south", 100))
+    }
+    whole = data.from_tables(tables, label="y", test=0.2, standardize=False)
+    divided = whole.with_validation(0.25)
+    assert [len(y) for _, y in divided.client_parts] == [12, 12]
+    assert [len(y) for _, y in divided.client_tests] == [4, 4]
+    for part, train, held in zip(
+        whole.client_parts, divided.client_parts, divided.client_tests, strict=True
+    ):
+        rows = torch.cat([train[0], held[0]]).flatten().sort().values
+        assert torch.equal(rows, part[0].flatten().sort().values)
+    assert "8 validation samples" in divided.note
+    assert "of a client" in misuse_message(whole.with_validation, 0.01)

@@ -71,10 +71,21 @@ def test_events_for_tensorboard(tiny, tmp_path):
     assert logged == pytest.approx(history.column("accuracy.mean"))
 
 
+def test_further_metrics_decide_too(tiny, tmp_path):
+    chosen = ("run.metrics=['auc']", "run.keep_best=auc.average_model", "stop.metric=auc.mean")
+    run(tiny(*chosen, "stop.patience=50"), tmp_path / "out")
+    values = RunFolder(tmp_path / "out").read_history().column("auc.average_model")
+    assert len(values) > 1
+    (best,) = (tmp_path / "out" / "best").glob("step-*.safetensors")
+    steps = RunFolder(tmp_path / "out").read_history().column("step")
+    assert int(best.stem.partition("-")[2]) == steps[values.index(max(values))]
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
         ("stop.metric=acuracy.mean", ["[stop]", "Did you mean 'accuracy.mean'?"]),
+        ("stop.metric=auc.mean", ["[stop]", "no column 'auc.mean'"]),
         ("stop.patience=0", ["stop.patience = 0"]),
         ("stop.metric=auc", ["[stop]", "'auc'", "accuracy.mean"]),
         ("run.keep_best=auc.maen", ["run.keep_best", "'auc.maen'", "loss.mean"]),

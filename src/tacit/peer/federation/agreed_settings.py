@@ -272,6 +272,9 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
             return (features,), known.classes
         return known.shape, known.classes
     check_own_keys(section)
+    if section.validation is not None:
+        problem = "[data]: validation is set, but nodes are evaluated on their test samples."
+        raise Misuse(problem, "Remove it: choose options in a simulation.")
     if section.label is not None:
         spec = declared_spec(section)
         return (spec.width,), len(spec.classes)
