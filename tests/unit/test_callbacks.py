@@ -116,25 +116,6 @@ def test_an_unknown_metric_is_found_before_the_first_iteration(simulate, tmp_pat
     assert steps == []
 
 
-def test_a_metric_of_ones_own_decides(tmp_path):
-    x = torch.linspace(-1, 1, 40)[:, None]
-    parts = [(x, (x[:, 0] > 0).long())] * 3
-    task = tacit.Task.from_module(torch.nn.Linear(1, 2), parts, test=parts[0])
-    graph = tacit.Topology.ring(3).mixing("metropolis")
-    best = CALLBACKS.BestCheckpoint("margin.mean", tmp_path)
-    stop = CALLBACKS.EarlyStopping("margin.mean", patience=2)
-
-    def margin(outputs, targets):
-        return (outputs[:, 1] - outputs[:, 0])[targets == 1].min()
-
-    run = tacit.simulate(
-        tacit.DSG(lr=0.1), task, graph, steps=6, record_every=2, metrics={"margin": margin},
-        callbacks=[best, stop],
-    )  # fmt: skip
-    assert run.history.column("margin.mean")[-1] > run.history.column("margin.mean")[0]
-    assert torch.equal(best.load(), run.theta)
-
-
 def test_something_that_is_no_callback(simulate):
     assert_mentions(misuse_message(simulate, 3), "callbacks has a int", "tacit.callbacks")
 
