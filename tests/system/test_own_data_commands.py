@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 
 import pytest
 import torch
@@ -63,11 +64,24 @@ def test_from_tables_to_reports(tacit_here, clinics):
     audit = ("audit", out, "--victim", "south", "--no-attacks", "--iterations", "4")
     answer = tacit_here(*audit, "--out", clinics / "a")
     assert answer.code == 0
-    assert "0 north, 1 south, 2 west" in answer.out
+    assert "gradients of client south exactly" in answer.out
+    assert "curious(north)" in answer.out
     found = json.loads((clinics / "a" / "audit.json").read_text())
     assert found["victims"] == [1]
-    assert found["answer"]["limits"][0] == "Clients: 0 north, 1 south, 2 west."
-    assert "Audit of dsgt on own data" in (clinics / "a" / "report.html").read_text()
+    assert found["names"] == summary["names"]
+    assert found["answer"]["reason"].startswith(
+        "Client north can compute gradients of client south"
+    )
+    page = (clinics / "a" / "report.html").read_text()
+    assert "Audit of dsgt on own data" in page
+    assert "client north about client south" in page  # the heat map
+    assert "curious(north) about client south" in page  # the timeline and the proofs
+    assert ">west</text>" in page  # the graph
+    assert "north%2Csouth" in page or "north,south" in page  # the edges as CSV
+    words = json.dumps([found["answer"], found["summary"], found["remarks"], page])
+    assert re.search(r"[Cc]lients? \d|curious\(\d|\bg\[\d", words) is None
+    by_name = ("audit", out, "--adversary", "curious(west)", "--no-attacks", "--iterations", "2")
+    assert tacit_here(*by_name, "--out", clinics / "b").code == 0
     assert any("all clients learn these totals" in remark for remark in found["remarks"])
 
     compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")

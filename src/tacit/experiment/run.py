@@ -236,7 +236,7 @@ class _ActiveRun:
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
             write_json(folder.path / PROVENANCE, current_provenance())
-        folder.write("graph.json", StoredGraph.of(experiment.setting.world))
+        folder.write("graph.json", StoredGraph.of(experiment.setting.world, experiment.task.names))
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)
             folder.write("partition.json", stored)

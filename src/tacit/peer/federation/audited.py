@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from tacit.auditing.client_names import client_position, describe_clients, with_positions
+from tacit.auditing.client_names import client_position, with_positions
 from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.tasks import clip_gradients, make_task, make_training_task
 from tacit.core.errors import Misuse
@@ -80,10 +80,10 @@ class AuditedFederation:
         return [*(f"worst({size})" for size in (1, 2) if size < len(near)), every]
 
     def describe(self) -> str:
-        """Which client is which member."""
-        members = describe_clients(self.manifest.names)
+        """Who the members are, and what the audit does not cover."""
+        members = ", ".join(self.manifest.names)
         return (
-            f"Clients of {self.manifest.federation}: {members}. Messages between nodes are "
+            f"Members of {self.manifest.federation}: {members}. Messages between nodes are "
             "encrypted: who listens on the network learns none of this."
         )
 

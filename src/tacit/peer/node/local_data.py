@@ -26,7 +26,7 @@ from tacit.config.tasks import (
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.data.own.arrays import Pair, check_samples, read_arrays
 from tacit.data.own.files import TABLE_SUFFIXES, read_table
-from tacit.data.own.loading import disclosed
+from tacit.data.own.loading import class_names_of, disclosed
 from tacit.data.own.objects import as_table
 from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
 from tacit.data.own.spec import ClientRows, Scaling
@@ -51,6 +51,7 @@ class LocalData:
         note: What describes it in the log.
         rows: The rows of a table, before all members agreed on the scales of its columns.
         table: The rows of a table as they were read, which identify the data.
+        class_names: Names of the classes; empty if they are not known.
     """
 
     task: Task
@@ -58,6 +59,7 @@ class LocalData:
     note: str
     rows: ClientRows | None = None
     table: ClientRows | None = None
+    class_names: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -114,7 +116,8 @@ def load_local_data(
         local = _from_file(config, clients, name, path)
     else:
         local = _from_partition(config, clients, position, source)
-    return _with_options(config, local)
+    names = local.class_names or class_names_of(config.data.classes)
+    return _with_options(config, replace(local, class_names=names))
 
 
 def _with_options(config: Config, local: LocalData) -> LocalData:
@@ -277,4 +280,4 @@ def _from_partition(config: Config, clients: int, position: int, folder: str | N
     test = (dataset.test.x.clone(), dataset.test.y.clone())
     task = make_training_task(config, x.shape[1:], dataset.classes, [(x, y)], test)
     note = f"{dataset.note}: {partition.description}, {len(x):,} samples for this node"
-    return LocalData(task, 0, note)
+    return LocalData(task, 0, note, class_names=dataset.class_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +26,12 @@ class NodeScores:
     metrics: dict[str, float | None] = field(default_factory=dict)
     own_test: dict[str, float | None] = field(default_factory=dict)
     predictions: Predictions | None = None
+    class_names: Sequence[str] = ()
 
     @classmethod
-    def of(cls, scores: ModelScores, own: ModelScores | None = None) -> NodeScores:
+    def of(
+        cls, scores: ModelScores, own: ModelScores | None = None, class_names: Sequence[str] = ()
+    ) -> NodeScores:
         """The scores of the first model."""
         accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
         metrics = {name: _finite(float(values[0])) for name, values in scores.metrics.items()}
@@ -45,7 +49,9 @@ class NodeScores:
         if own is not None:
             one = cls.of(own)
             tested = {"loss": _finite(one.loss), "accuracy": one.accuracy, **one.further_numbers()}
-        return cls(found.loss, accuracy, float(baseline[0]), metrics, tested, predictions)
+        return cls(
+            found.loss, accuracy, float(baseline[0]), metrics, tested, predictions, class_names
+        )
 
     def further_numbers(self) -> dict[str, float | None]:
         return {"baseline": self.baseline, **self.metrics}
@@ -60,7 +66,7 @@ class NodeScores:
 
     def summary(self) -> dict[str, Any]:
         """What the summary has beside loss and accuracy."""
-        confusion = None if self.predictions is None else self.predictions.as_dict()
+        confusion = None if self.predictions is None else self.predictions.as_dict(self.class_names)
         return {
             **self.further(),
             **({"confusion": confusion} if confusion else {}),
@@ -72,7 +78,9 @@ class NodeScores:
         """Why the accuracy misleads, if it does."""
         columns = {f"own_test.{name}": [value] for name, value in self.own_test.items()}
         known = {name: [v for v in values if v is not None] for name, values in columns.items()}
-        return accuracy_alerts(self.accuracy, self.baseline, self.predictions, known)
+        return accuracy_alerts(
+            self.accuracy, self.baseline, self.predictions, known, self.class_names
+        )
 
 
 def _finite(value: float) -> float | None:
