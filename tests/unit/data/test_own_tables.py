@@ -16,6 +16,7 @@ from tacit.core.errors import Misuse
 from tacit.data.own.files import read_table
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.statistics import ColumnSums
+from tacit.data.own.table import Table
 
 from_tables = tacit.data.from_tables
 
@@ -141,6 +142,34 @@ def test_errors_name_the_place_and_the_remedy(
     for word in words:
         assert word in str(caught.value)
     assert caught.value.remedy
+
+
+def test_long_files_keep_their_lines_and_places(tmp_path: Path) -> None:
+    # More rows than become columns at once, with an empty line and a cell of two lines.
+    rows = [f"{row % 7}.5,{'m' if row % 2 else 'f'},{row % 3}" for row in range(2500)]
+    rows[5], rows[10:10] = '2.5,"m\n",1', [""]
+    path = tmp_path / "long.csv"
+    path.write_text("age,sex,ill\n" + "\n".join(rows) + "\n")
+    table = read_table(path)
+    assert table.lines is not None
+    assert [table.lines[row] for row in (0, 4, 5, 9, 10, 2499)] == [2, 6, 8, 12, 14, 2503]
+    assert table.numbers("age").tolist() == [
+        2.5 if row == 5 else row % 7 + 0.5 for row in range(2500)
+    ]
+    texts, which = table.distinct_texts("sex")
+    assert texts == ["f", "m"]
+    assert which.tolist() == [row % 2 for row in range(2500)]
+    for bad, words in (("1.5,f", "line 2504: 2 values"), ("x_1,f,1", "line 2504, column 'age'")):
+        path.write_text("age,sex,ill\n" + "\n".join([*rows, bad]) + "\n")
+        with pytest.raises(Misuse, match=words):
+            from_tables(path, label="ill")
+
+
+def test_texts_of_mixed_columns() -> None:
+    values = np.array([1, True, 1.0, "1 ", None, math.nan, "n/a", 2.5, "True"], dtype=object)
+    texts, which = Table({"x": values}, "here").distinct_texts("x")
+    assert texts == ["1", "True", None, "2.5"]
+    assert which.tolist() == [0, 1, 0, 0, 2, 2, 2, 3, 1]
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class TableSpec:
             found = {
                 text
                 for table in tables
-                for text in table.texts(self.label, "label")
+                for text in table.distinct_texts(self.label, "label")[0]
                 if text is not None
             }
             if len(found) > MOST_CLASSES:
@@ -145,21 +145,16 @@ class TableSpec:
 
     def _encode_label(self, table: Table) -> NDArray[np.int64]:
         index = {name: at for at, name in enumerate(self.classes)}
-        y = np.empty(len(table), dtype=np.int64)
-        for row, text in enumerate(table.texts(self.label, "label")):
+        texts, which = table.distinct_texts(self.label, "label")
+        for text in texts:
+            if text in index:
+                continue
+            place = f"{table.place(table.row_of(self.label, text))}, column {self.label!r}"
             if text is None:
-                raise Misuse(
-                    f"{table.place(row)}, column {self.label!r}: the label is missing.",
-                    "Remove the row, or fill it in.",
-                )
-            if text not in index:
-                problem = (
-                    f"{table.place(row)}, column {self.label!r}: {text!r} is not one of the "
-                    "classes."
-                )
-                raise unknown_name(problem, text, self.classes)
-            y[row] = index[text]
-        return y
+                problem = f"{place}: the label is missing."
+                raise Misuse(problem, "Remove the row, or fill it in.")
+            raise unknown_name(f"{place}: {text!r} is not one of the classes.", text, self.classes)
+        return np.array([index[str(text)] for text in texts], dtype=np.int64)[which]
 
 
 @dataclass(frozen=True, eq=False)
