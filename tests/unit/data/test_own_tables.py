@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from tacit.core.errors import Misuse
+from tacit.data import Target
 from tacit.data.own.files import read_table
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.statistics import ColumnSums
@@ -131,6 +132,14 @@ def test_clients_are_chosen_and_ordered(sites: Path) -> None:
         ("age,ill\n1,no\n,yes\n", {"standardize": False, "test": None}, ["line 3", "missing"]),
         ("age,ill\n1,no\n2,yes\n", {"schema": {"age": "text"}}, ["schema.age = 'text'"]),
         ("age,ill\n1,no\n2,yes\n", {"ignore": ["ages"]}, ["Did you mean 'age'?"]),
+        ("age,ill\n1,2\n2,no\n", {"target": "number"}, ["line 3", "'no' is not a", "`target`"]),
+        ("age,ill\n1,2\n2,\n", {"target": "number"}, ["line 3", "the label is missing"]),
+        ("age,ill\n1,2\n2,2\n", {"target": "number"}, ["'ill' is always 2"]),
+        ("age,ill\n1,2\n2,3\n", {"target": "number", "classes": 2}, ["but classes are set"]),
+        ("age,ill\n1,2\n2,3\n", {"target": "regression"}, ["target = 'regression'", "number"]),
+        ("age,ill\n1,2\n2,3\n", {"target": {"mean": 1, "std": 0}}, ["target.std is 0"]),
+        ("age,ill\n1,2\n2,3\n", {"schema": {"ill": "number"}}, ["is the label", "`target`"]),
+        ("age,ill\n" + "".join(f"1,{n}.5\n" for n in range(101)), {}, ["101", 'target = "number"']),
     ],
 )  # fmt: skip
 def test_errors_name_the_place_and_the_remedy(
@@ -255,6 +264,51 @@ def test_sums_are_exact_in_any_order(rows: list[list[float]], data: st.DataObjec
             assert centre == pytest.approx(known.mean(), abs=1e-9 * size + 1e-30)
             if known.std() > 1e-3 * size:
                 assert scale == pytest.approx(known.std(), rel=1e-6)
+
+
+def test_numbers_to_predict(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stays = rng.gamma(2, 3, size=(2, 30)).round(2)
+    for name, stay in zip("ab", stays, strict=True):
+        rows = "".join(f"{age},{days}\n" for age, days in zip(range(30), stay, strict=True))
+        (tmp_path / f"{name}.csv").write_text(f"age,stay\n{rows}")
+    source = f"{tmp_path}/{{client}}.csv"
+    dataset = from_tables(source, label="stay", target="number", test=0.3)
+    assert dataset.classes == 0
+    assert dataset.target is not None
+    # Labels keep their unit; the moments are those of the training rows of both clients.
+    y = dataset.train.y.double()
+    assert dataset.train.y.dtype == torch.float32
+    assert dataset.target.mean == pytest.approx(float(y.mean()), rel=1e-7)
+    assert dataset.target.std == pytest.approx(float(y.std(correction=0)), rel=1e-7)
+    assert sorted(torch.cat([dataset.train.y, dataset.test.y]).tolist()) == pytest.approx(
+        sorted(stays.flatten().tolist())
+    )
+    assert [len(part[1]) for part in dataset.client_tests or []] == [9, 9]
+    assert dataset.preprocessing["target"] == {
+        "column": "stay", "mean": dataset.target.mean, "std": dataset.target.std
+    }  # fmt: skip
+    assert "of 2 columns" in dataset.disclosure
+    assert "target stay" in dataset.note
+    assert "mean stay" in dataset._repr_html_()
+    # Public constants are told to nobody, and without standardisation there are none.
+    constants = {"age": {"mean": 15, "std": 5}}
+    public = from_tables(source, label="stay", target={"mean": 5, "std": 3}, schema=constants)
+    assert public.target == Target("stay", 5.0, 3.0)
+    assert public.disclosure == ""
+    plain = from_tables(source, label="stay", target="number", standardize=False)
+    assert plain.target == Target("stay", 0.0, 1.0)
+
+
+def test_arrays_with_numbers_to_predict() -> None:
+    x, y = np.zeros((6, 2)), np.arange(6) / 4
+    dataset = from_tables({"a": (x, y), "b": (x, y)}, target="number", test=0.5)
+    assert dataset.target == Target("y")
+    assert [len(part[1]) for part in dataset.client_parts] == [3, 3]
+    with pytest.raises(Misuse, match="not finite"):
+        from_tables({"a": (x, y * math.nan)}, target="number")
+    with pytest.raises(Misuse, match="classes are set"):
+        from_tables({"a": (x, y)}, target="number", classes=3)
 
 
 def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:

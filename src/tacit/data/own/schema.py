@@ -69,8 +69,21 @@ def parse_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(_parse(name, kind) for name, kind in schema.items())
 
 
-def _parse(name: str, kind: Any) -> Column:
-    key = f"schema.{name}"
+def parse_target(label: str, target: Any) -> Column | None:
+    """The label as a number to predict; None if it is a class."""
+    if target is None or target == "classes":
+        return None
+    if target != "number" and not (isinstance(target, Mapping) and set(target) == {"mean", "std"}):
+        raise Misuse(
+            f"target = {target!r} is not possible.",
+            'Give "number" for a regression, { mean = …, std = … } with public constants, or '
+            '"classes".',
+        )
+    return _parse(label, target, "target")
+
+
+def _parse(name: str, kind: Any, key: str = "") -> Column:
+    key = key or f"schema.{name}"
     if kind == "number":
         return Column(name)
     if isinstance(kind, Mapping) and set(kind) == {"mean", "std"}:

@@ -55,8 +55,10 @@ class Table:
             raise unknown_name(problem, name, self.columns)
         return self.columns[name]
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column as numbers; NaN is missing.
+    def numbers(
+        self, name: str, otherwise: str = "list the column's categories in [data.schema]"
+    ) -> NDArray[np.float64]:
+        """A column as numbers; NaN is missing. `otherwise` is what else to do about other values.
 
         Raises:
             Misuse: A value is no number, or infinite.
@@ -69,7 +71,7 @@ class Table:
                 problem, remedy = "is infinite", "Correct it, or leave it empty: it is missing."
             else:
                 problem = "is not a number"
-                remedy = "Correct it, or list the column's categories in [data.schema]."
+                remedy = f"Correct it, or {otherwise}."
                 if "," in (text or ""):
                     remedy = "Write numbers with a decimal point."
             raise Misuse(f"{self.place(row)}, column {name!r}: {text!r} {problem}.", remedy)
