@@ -242,7 +242,7 @@ class _ActiveRun:
             folder.write("partition.json", stored)
         note = "" if experiment.dataset is None else experiment.dataset.note
         names = () if experiment.dataset is None else experiment.dataset.class_names
-        classes = None if experiment.dataset is None else experiment.dataset.classes
+        classes = None if experiment.dataset is None else experiment.dataset.classes or None
         if (layout := ModelLayout.of(experiment.task, classes, names, note)) is not None:
             model_files.save(layout, folder.path)
         history = ""

@@ -154,8 +154,12 @@ class StoredPartition(StoredModel):
 
     @classmethod
     def of(cls, dataset: Dataset, partition: Partition) -> StoredPartition:
+        description = f"{dataset.note}: {partition.description}"
+        if dataset.target is not None:
+            counts = [[size] for size in partition.sizes.tolist()]
+            return cls(description=description, classes=["all"], counts=counts)
         return cls(
-            description=f"{dataset.note}: {partition.description}",
+            description=description,
             classes=list(dataset.class_names),
             counts=partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
         )
