@@ -43,7 +43,7 @@ test: lint types
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.installed-dev
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or thorough"
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools ..."

@@ -5,9 +5,11 @@ import signal
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from matplotlib.figure import Figure
 
-for profile, examples in (("quick", 20), ("thorough", 100)):
+EXAMPLES = {"quick": 20, "thorough": 100}
+for profile, examples in EXAMPLES.items():
     settings.register_profile(
         profile,
         max_examples=examples,
@@ -39,6 +41,16 @@ def few_threads():
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1))))
 
 
+@pytest.fixture(autouse=True)
+def one_drawing(request, monkeypatch):
+    """Draw figures once, as they are: matplotlib's layout takes three times as long.
+
+    Most tests write pages and look at something else. Those of the pages keep the layout.
+    """
+    if "report" not in request.path.parts:
+        monkeypatch.setattr(Figure, "get_layout_engine", lambda figure: None)
+
+
 # Folders whose tests start processes or train for long: `make test` leaves them out.
 SLOW_FOLDERS = {"peers", "system", "papers", "docs"}
 
@@ -50,6 +62,14 @@ def pytest_collection_modifyitems(items):
         slow = item.get_closest_marker("realdata") or SLOW_FOLDERS & set(folders)
         if slow and not item.get_closest_marker("quick"):
             item.add_marker("slow")
+        if is_hypothesis_test(item.obj) and _has_more_examples(item.obj):
+            item.add_marker("thorough")
     items.sort(
         key=lambda item: (not item.get_closest_marker("realdata"), "peers" not in str(item.path))
     )
+
+
+def _has_more_examples(test):
+    """Whether a property has more examples in the thorough profile: some have a fixed number."""
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    return own is None or own.max_examples >= EXAMPLES["thorough"]
