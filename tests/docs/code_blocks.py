@@ -48,6 +48,7 @@ NOT_RUN = {
 # Options of blocks that take minutes, and smaller ones that the tests use.
 SHORTER = {r"--seconds \d+": "--seconds 1", r"--seeds \d+": "--seeds 2"}
 RUN_ELSEWHERE = [["tacit", "demo"]]  # tests/system/test_distribution.py
+COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.MULTILINE)
 # Characters that a shell interprets; and a command that replaces handlers of signals.
 NEEDS_SHELL = re.compile(r"[|&;<>$`*?]|^tacit federation up ", re.MULTILINE)
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
@@ -138,10 +139,9 @@ class PageRunner:
         elif block.language == "text" and block.title.startswith("output"):
             compare_output(block, self.printed)
         elif block.runs:
-            commands = tacit_commands(block)
             if block.language == "python":
                 self.printed = self._python(block)
-            elif commands is not None:
+            elif (commands := tacit_commands(block)) is not None:
                 self.printed = self._tacit(block, commands)
             else:
                 self.printed = self._bash(block)
@@ -206,9 +206,9 @@ def shortened(block: Block) -> str:
 
 def tacit_commands(block: Block) -> list[list[str]] | None:
     """The arguments of each command of a block, if all are `tacit` and need no shell."""
-    lines = shortened(block).replace("\\\n", " ").splitlines()
-    commands = [words for line in lines if (words := shlex.split(line, comments=True))]
-    if NEEDS_SHELL.search(block.text) or any(words[0] != "tacit" for words in commands):
+    text = COMMENT.sub("", shortened(block)).replace("\\\n", " ")
+    commands = [words for line in text.splitlines() if (words := shlex.split(line))]
+    if NEEDS_SHELL.search(text) or any(words[0] != "tacit" for words in commands):
         return None
     return [words for words in commands if words not in RUN_ELSEWHERE]
 
