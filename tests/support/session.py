@@ -55,6 +55,20 @@ def one_drawing(request, monkeypatch):
 SLOW_FOLDERS = {"peers", "system", "papers", "docs"}
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Import no module that has no test of the suite: that takes half a minute per process."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if SLOW_FOLDERS & set(collection_path.relative_to(config.rootpath).parts):
+        has_quick, has_slow = "mark.quick" in text, True
+    else:
+        has_quick = True
+        has_slow = any(word in text for word in ("mark.slow", "mark.realdata", "hypothesis"))
+    suites = {"not slow": has_quick, "slow or thorough": has_slow}
+    return None if suites.get(config.option.markexpr, True) else True
+
+
 def pytest_collection_modifyitems(items):
     """Mark slow tests, and run the longest first so that no core waits for them at the end."""
     for item in items:
