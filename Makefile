@@ -19,10 +19,12 @@ $(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
 	@$(PIP) --editable . --editable papers
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "Installing the development tools ..."
+# Not after .installed: Tacit would be built twice.
+$(VENV)/.installed-dev: pyproject.toml papers/pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Tacit and the development tools into $(VENV) (takes a few minutes) ..."
 	@$(PIP) --editable '.[dev]' --editable papers
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
 
