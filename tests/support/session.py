@@ -43,11 +43,11 @@ def few_threads():
 
 @pytest.fixture(autouse=True)
 def one_drawing(request, monkeypatch):
-    """Draw figures once, as they are: matplotlib's layout takes three times as long.
+    """Draw figures once, as they are: matplotlib's layout takes twice as long again.
 
-    Most tests write pages and look at something else. Those of the pages keep the layout.
+    Most tests write pages and look at something else. Tests of figures are marked.
     """
-    if "report" not in request.path.parts:
+    if not request.node.get_closest_marker("layout"):
         monkeypatch.setattr(Figure, "get_layout_engine", lambda figure: None)
 
 
