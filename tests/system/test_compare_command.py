@@ -6,10 +6,10 @@ import statistics
 from tacit.report.precision import format_pair
 
 
-def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
+def test_a_comparison_is_printed_paired_and_stored(tacit_here, config, tmp_path):
     names = "dsgt,lppa,lppa+fresh=true"
     options = f"--algorithms {names} --seeds 2 --out c --set run.seed=5"
-    answer = tacit("compare", config, *options.split())
+    answer = tacit_here("compare", config, *options.split())
     assert answer.code == 0, answer.err
     stored = json.loads((tmp_path / "c" / "compare.json").read_text())
     assert stored["seeds"] == [5, 6]

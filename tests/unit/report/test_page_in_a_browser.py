@@ -10,10 +10,13 @@ from support.browser import browse, find_browser
 from support.run_folders import make_run
 from tacit.report.report import write_report
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None,
-    reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
-)
+pytestmark = [
+    pytest.mark.layout,
+    pytest.mark.skipif(
+        find_browser() is None,
+        reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
+    ),
+]
 EVIL = '<script>document.title = "changed"</script>'
 
 
