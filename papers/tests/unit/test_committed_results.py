@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tacit_papers.framework.cells import Scale
+from tacit_papers.framework.contradictions import find_contradiction
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.framework.results_file import ResultsFile, as_text
 from tacit_papers.framework.summary import write_summary
@@ -43,6 +44,16 @@ def test_verdicts_follow_from_the_numbers(name, tmp_path):
     file = ResultsFile.read(tmp_path / name, ARTIFACTS[name], scale)
     assert file.outdated == []
     assert as_text(file.as_dict()) == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_that_are_not_reproduced_are_explained_and_no_others(name):
+    claims = json.loads(read(f"{name}/result.json"))["claims"]
+    failed = [one["claim"] for one in claims if one["word"] == "not reproduced"]
+    explanations = ARTIFACTS[name].contradictions
+    found = [find_contradiction(claim, explanations) for claim in failed]
+    assert [claim for claim, one in zip(failed, found, strict=True) if one is None] == []
+    assert [one.claims for one in explanations if one not in found] == []
 
 
 def test_the_page_agrees_with_the_files(tmp_path):

@@ -5,14 +5,18 @@ from dataclasses import replace
 from functools import cache
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 from torch.nn import functional
 
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import Candidates
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
+from tacit.graph import Topology
 from tacit_papers.dfl_opt.setting import SMALL_MLP, algorithm, config, radius
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, MeasureContext, Scale
@@ -241,3 +245,13 @@ def test_trends_are_judged_both_ways(claim, numbers, word):
 def test_both_protocols_take_the_same_step():
     assert algorithm("CFL")["lr"] == algorithm("DFL")["solver"]["mu"] == 1 / 30
     assert algorithm("DFL", 1e-4)["noise"]["scale"] == pytest.approx(0.01)
+
+
+def test_graphs_of_figure_2_have_the_degrees_that_its_explanation_names():
+    squares = [Topology.random_geometric(60, radius(60), seed) for seed in range(3)]
+    assert [int(graph.degrees.max()) for graph in squares] == [24, 28, 28]
+    cubes = [np.random.default_rng(seed).random((60, 3)) for seed in range(200)]
+    graphs = [cdist(at, at) < radius(60) for at in cubes]
+    connected = [near for near in graphs if connected_components(near)[0] == 1]
+    assert len(connected) == 149
+    assert max(near.sum(axis=1).max() - 1 for near in connected) == 24

@@ -26,10 +26,14 @@ def results(tmp_path):
     plain = {0: {"score": 90.0, "leak": 0.5}, 1: {"score": 92.0, "leak": 0.7}}
     masked = {1: {"score": 91.5, "leak": None}, 2: {"score": 10.0, "leak": 0.1}}
     words = {"masks are free": "reproduced", "it is fast": "partly", "it hides": "not reproduced"}
+    causes = {"it hides": "open"}
     stored = {
         "artifact": "trial/table",
         "metric": "score",
-        "claims": [{"claim": text, "word": word, "ours": "+0.5"} for text, word in words.items()],
+        "claims": [
+            {"claim": text, "word": word, "ours": "+0.5", "cause": causes.get(text)}
+            for text, word in words.items()
+        ],
         "cells": [cell(("digits", "a, b"), plain, 90.5), cell(("digits", "masked"), masked)],
     }
     folder = tmp_path / "results" / "trial" / "table"
@@ -54,6 +58,9 @@ def results(tmp_path):
         ("claims not reproduced trial/", "1"),
         ("claims partly other/", "0"),
         ("claims all", "3"),
+        ("causes open", "1"),
+        ("causes open other/", "0"),
+        ("causes false trial/", "0"),
     ],
 )
 def test_a_place_is_filled_with_what_is_stored(results, place, filled):
@@ -68,6 +75,7 @@ def test_a_place_is_filled_with_what_is_stored(results, place, filled):
         ("trial/table: digits · masked | paper", "no number"),
         ("trial/table: digits · masked | leak", "seed 1"),
         ("trial/table claim: it hide", "it hides"),
+        ("causes opened", "no cause 'opened'"),
         ("what is this", "no known form"),
     ],
 )

@@ -21,6 +21,7 @@ from tacit_papers.dfl_opt.setting import (
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, above, falls, unchanged
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.measures.evidence_inversion import EvidenceInversion
 from tacit_papers.measures.inversion_search import InversionSearch
 
@@ -252,6 +253,16 @@ ARTIFACTS = (
         axes=("dataset", "nᵢ", "protocol"),
         cells=_fig13,
         claims=_gradients_reveal_more("", MORE, "at all nᵢ"),
+        contradictions=(
+            Contradiction(
+                "*: gradients reveal more than differences",
+                Cause.FALSE,
+                "A difference gives as many equations in the same samples as a gradient does, and "
+                "both are exact. What makes it harder for DLG is that it is small; the cosine "
+                "does not depend on size, and with it differences give slightly better pictures "
+                "in all seven comparisons.",
+            ),
+        ),
         draw=similarity("batch size nᵢ"),
         protocol=f"{PROTOCOL}. {COSINE}",
         quickly=f"{QUICKLY}; nᵢ = 1, 2; 150 iterations",

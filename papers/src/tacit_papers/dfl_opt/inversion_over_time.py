@@ -13,6 +13,7 @@ from tacit_papers.dfl_opt.setting import (
     PROTOCOL,
     PROTOCOLS,
     QUICKLY,
+    RELATIVE,
     SSIM,
     config,
     search,
@@ -28,6 +29,7 @@ from tacit_papers.framework.claims import (
     grade_least,
     steady,
 )
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.drawing import HEIGHT, WIDTH, legend_below
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.inversion_over_time import InversionOverTime, SumInversionOverTime
@@ -176,6 +178,26 @@ ARTIFACTS = (
             ),
             _worse_later(LESS.format("ours"), "not tried", ("DFL, ours",)),
         ],
+        contradictions=(
+            Contradiction(
+                "CFL, DLG: gradients reveal equally much at all times",
+                Cause.OPEN,
+                "The settings of the search are not given. Torch's L-BFGS stops at absolute "
+                "tolerances, which gradients meet sooner as training makes them small (SSIM 1.000 "
+                "at t = 1, 0.637 at 900). Best match: a search relative to the evidence, with "
+                "1.000 at all times.",
+            ),
+            Contradiction(
+                "a stronger attack: gradients reveal more than differences",
+                Cause.EXPECTATION,
+                RELATIVE,
+            ),
+            Contradiction(
+                "DFL, ours: differences reveal much less in late iterations",
+                Cause.EXPECTATION,
+                RELATIVE,
+            ),
+        ),
         draw=over_time,
         protocol=(
             f"{PROTOCOL}. nᵢ = 2; differences are computed from three messages each, with their "
@@ -196,6 +218,20 @@ ARTIFACTS = (
             for make in (_not_amplified, _gradients_reveal_more)
             for size in SIZES
         ],
+        contradictions=(
+            Contradiction(
+                "DLG, 2 nodes: gradients (CFL) reveal more than both together (DFL)",
+                Cause.UNEXPLAINED,
+                "Only the quick version was measured, where both give SSIM 1.000. At full size "
+                "the sum over two nodes alone gives 0.97 (Figure 6), so that a gap may show "
+                "there.",
+            ),
+            Contradiction(
+                "ours, *: gradients (CFL) reveal more than both together (DFL)",
+                Cause.EXPECTATION,
+                RELATIVE,
+            ),
+        ),
         draw=_draw_fig11,
         protocol=(
             f"{PROTOCOL}. Here labels are known in all: only the evidence differs. nᵢ = 2; a "

@@ -14,6 +14,7 @@ from tacit_papers.dfl_opt.setting import algorithm, radius
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import above, falls, unchanged
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.drawing import HEIGHT, WIDTH
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.membership import GradientMembership
@@ -111,6 +112,14 @@ ARTIFACTS = (
                 0.02,
             ),
         ],
+        contradictions=(
+            Contradiction(
+                "sums over more nodes reveal less about it",
+                Cause.EXPECTATION,
+                "The sum of two has an AUC of 0.516: a fall by 0.02 would end below chance. The "
+                "order is as expected (0.516, 0.509, 0.505).",
+            ),
+        ),
         draw=_draw_rocs,
         **COMMON,
     ),

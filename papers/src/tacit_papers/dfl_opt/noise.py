@@ -7,6 +7,7 @@ from tacit_papers.dfl_opt.setting import PROTOCOL, QUICKLY, SSIM, config, nodes_
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, Key, Measure, Scale
 from tacit_papers.framework.claims import above, falls, unchanged
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.measures.evidence_inversion import EvidenceInversion
 from tacit_papers.measures.training import Training
 
@@ -79,6 +80,16 @@ ARTIFACTS = (
                 "accuracy",
             ),
         ],
+        contradictions=(
+            Contradiction(
+                "noise of σ_z² = 1e-4 makes noisy gradients useless (SSIM falls by 0.5)",
+                Cause.OPEN,
+                "The paper does not say which noisy gradient it inverts, nor the size of the "
+                "perceptron. Ours is the best linear estimate, whose noise is √2 times smaller "
+                "than that of z⁰: SSIM falls by 0.47 at 1e-4. No other estimate was tried; larger "
+                "variances were, and 1e-2 leaves 0.05.",
+            ),
+        ),
         draw=similarity("σ_z²", ("accuracy", "accuracy (%)")),
         protocol=(
             f"{PROTOCOL}. nᵢ = 2; one node is corrupt where noisy gradients are inverted; they are "

@@ -27,6 +27,7 @@ from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, MeasureContext, Published, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade_all
 from tacit_papers.framework.columns import Column, column_claims
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.drawing import beside_paper
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 from tacit_papers.measures.training import Training
@@ -167,6 +168,21 @@ ARTIFACTS = (
                 (RUN, "a run, with δ = 10⁻⁵, counting only the signs sent"),
             )
         ],
+        contradictions=(
+            Contradiction(
+                "the stated ε holds for one message, with δ = 10⁻⁵",
+                Cause.FALSE,
+                "Algorithm 3 spends ε on each coordinate, and a message has d of them: dε by the "
+                "paper's own Theorem 1, and at δ = 10⁻⁵ still thousands. Its Corollary 1 needs "
+                "ε/d per coordinate, with which nothing is learnt (findings/epsilon-vector).",
+            ),
+            Contradiction(
+                "the stated ε holds for a run, *",
+                Cause.FALSE,
+                "By the paper's own Corollary 2 budgets add up over iterations, of which there "
+                "are 9,200 (200 if a round were one exchange, still 200 times that of a message).",
+            ),
+        ),
         draw=_draw,
         protocol=(
             "Computed, not measured: randomized response of ε₀ = the paper's ε on each of "

@@ -12,10 +12,12 @@ from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
+from tacit_papers.defl_vp.contradictions import OWN_SIGNS
 from tacit_papers.defl_vp.setting import VARIANTS, config as published
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade, grade_all
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.drawing import curves
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.training import Training
@@ -89,6 +91,13 @@ ARTIFACTS = (
                 _some_step_comes_near,
             ),
         ],
+        contradictions=(
+            Contradiction(
+                "*some step size comes near the paper's accuracy",
+                Cause.OPEN,
+                OWN_SIGNS,
+            ),
+        ),
         draw=curves("accuracy", "accuracy (%)"),
         protocol=(
             "the setting of defl-vp/table4 with ε = 4, with a smaller step, and with equal random "

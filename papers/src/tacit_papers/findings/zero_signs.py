@@ -18,6 +18,7 @@ from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS, confi
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import ordered
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.curve_panels import Panel, curve_panels
 from tacit_papers.measures.training import DeadCoordinates
 
@@ -67,6 +68,14 @@ ARTIFACTS = (
             ordered("they kill coordinates (%)", "none is zero", ASCENDING, "dead", margin=5.0),
             ordered("and make models grow (mean |θ|)", "not tried", ASCENDING, "size"),
         ],
+        contradictions=(
+            Contradiction(
+                "zeros that count as +1 cost accuracy too",
+                Cause.EXPECTATION,
+                "They kill coordinates and make models grow, but a coin for zeros ends at the "
+                "same accuracy: signs of gradients that are not zero do the harm.",
+            ),
+        ),
         draw=curve_panels(PANELS, "round"),
         protocol=(
             "2,000 training and 500 test samples of Fashion-MNIST, Dirichlet(0.3), 10 clients on a "

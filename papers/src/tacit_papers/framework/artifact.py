@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from tacit_papers.framework.cells import Cell, Key, Scale
 from tacit_papers.framework.claims import Claim
+from tacit_papers.framework.contradictions import Contradiction
 from tacit_papers.framework.results import ArtifactResult, CellResult
 
 
@@ -29,6 +30,7 @@ class Artifact:
     quick_repeats: int = 1
     form: str = ".2f"  # how numbers of the metric are formatted
     unit: str = "%"
+    contradictions: Sequence[Contradiction] = ()  # why claims are not reproduced; the first counts
 
     def new_result(self, scale: Scale) -> ArtifactResult:
         """A result with all cells, before anything is measured."""

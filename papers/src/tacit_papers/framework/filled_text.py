@@ -10,6 +10,7 @@ A template is Markdown with places in double braces:
     {{lppa/table1 repeats}}                          seeds per cell
     {{claims reproduced}}, {{claims partly lppa/table4}}   how many claims have a verdict
     {{claims all}}                                   how many there are
+    {{causes open}}, {{causes false lppa/}}          how many are not reproduced for this cause
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.storage import read_json, write_text
+from tacit_papers.framework.contradictions import Cause
 from tacit_papers.framework.results import mean_and_deviation
 
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
@@ -144,6 +146,12 @@ def _count(results: StoredResults, verdict: str, name: str | None) -> str:
     return str(sum(verdict in ("all", one["word"]) for one in results.claims(name or "")))
 
 
+def _count_cause(results: StoredResults, cause: str, name: str | None) -> str:
+    if cause not in list(Cause):
+        raise unknown_name(f"There is no cause {cause!r}.", cause, list(Cause))
+    return str(sum(one.get("cause") == cause for one in results.claims(name or "")))
+
+
 def _by_seed(cell: dict[str, Any], metric: str) -> dict[int, float]:
     values = {one["seed"]: one["values"] for one in cell["repeats"]}
     missing = [seed for seed, one in values.items() if not isinstance(one.get(metric), int | float)]
@@ -167,6 +175,7 @@ def _metric_and_form(results: StoredResults, name: str, part: str | None) -> tup
 ARTIFACT, PART = r"(?P<name>[\w-]+/[\w-]+)", r"(?: \| (?P<part>[^|]+))?"
 FORMS: list[tuple[re.Pattern[str], Callable[..., str]]] = [
     (re.compile(r"claims (?P<verdict>[a-z ]+?)(?: (?P<name>[\w-]+/[\w-]*))?"), _count),
+    (re.compile(r"causes (?P<cause>[a-z]+)(?: (?P<name>[\w-]+/[\w-]*))?"), _count_cause),
     (re.compile(rf"{ARTIFACT} repeats"), _repeats),
     (re.compile(rf"{ARTIFACT} claim: (?P<claim>.+)"), _claim),
     (re.compile(rf"{ARTIFACT}: (?P<one>.+) minus (?P<other>.+?){PART}"), _difference),

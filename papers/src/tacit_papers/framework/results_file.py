@@ -12,6 +12,8 @@ import tacit
 from tacit.core.storage import file_lock, read_json, write_text
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Key, Scale, Values
+from tacit_papers.framework.claims import Claim, ClaimVerdict
+from tacit_papers.framework.contradictions import find_contradiction
 from tacit_papers.framework.results import ArtifactResult
 
 LOCK = ".lock"  # held by a process while it writes in the folder
@@ -91,11 +93,20 @@ class ResultsFile:
                     "word": verdict.grade,
                     "ours": verdict.ours,
                     "why": verdict.reason,
+                    **_explanation(artifact, claim, verdict),
                 }
                 for claim, verdict in verdicts
             ],
             "cells": self.result.cells_as_dicts(),
         }
+
+
+def _explanation(artifact: Artifact, claim: Claim, verdict: ClaimVerdict) -> dict[str, str | None]:
+    """Why a claim is not reproduced; None for other verdicts, and if no explanation is given."""
+    found = find_contradiction(claim.text, artifact.contradictions)
+    if found is None or verdict.grade != "not reproduced":
+        return {"cause": None, "argument": None}
+    return {"cause": found.cause.value, "argument": found.argument}
 
 
 def stored_scale(folder: Path) -> Scale | None:

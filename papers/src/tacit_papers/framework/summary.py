@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tacit.core.storage import read_json, write_text
+from tacit_papers.framework.contradictions import Cause
 
 HEAD = """# Results
 
@@ -20,7 +22,8 @@ def write_summary(out: Path) -> Path:
     """Write the page about all artifacts in a folder."""
     results = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
     path = out / "README.md"
-    write_text(path, "\n".join([HEAD, *_overview(results), *map(_section, results)]))
+    sections = [HEAD, *_overview(results), *_causes(results), *map(_section, results)]
+    write_text(path, "\n".join(sections))
     return path
 
 
@@ -40,6 +43,29 @@ def _overview(results: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(lines), ""]
 
 
+def _causes(results: list[dict[str, Any]]) -> list[str]:
+    """A table of the causes why claims are not reproduced, by paper."""
+    counts = Counter(
+        (claim["cause"], stored["artifact"].split("/")[0])
+        for stored in results
+        for claim in stored["claims"]
+        if claim.get("cause")
+    )
+    papers = sorted({paper for _, paper in counts})
+    if not papers:
+        return []
+    lines = [
+        "Why claims are not reproduced; the arguments are in the sections below.",
+        "",
+        f"| cause | {' | '.join(papers)} | all |",
+        f"| --- |{' ---: |' * (len(papers) + 1)}",
+    ]
+    for cause in Cause:
+        row = [counts[cause, paper] for paper in papers]
+        lines.append(f"| {' | '.join(map(str, [cause.description, *row, sum(row)]))} |")
+    return ["\n".join(lines), ""]
+
+
 def _section(stored: dict[str, Any]) -> str:
     name = stored["artifact"]
     lines = [f"## {name}", "", stored["title"], "", f"*{stored['protocol']}*", ""]
@@ -53,4 +79,19 @@ def _section(stored: dict[str, Any]) -> str:
             f"| {MARKS[claim['word']]} | {claim['claim']} | {claim['paper']} | {claim['ours']} | "
             f"{claim['word']}{': ' + claim['why'] if claim['why'] else ''} |"
         )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_arguments(stored)])
+
+
+def _arguments(stored: dict[str, Any]) -> list[str]:
+    """Why claims are not reproduced, once for all claims with the same argument."""
+    explained: dict[tuple[str, str], list[str]] = {}
+    for claim in stored["claims"]:
+        if claim.get("cause"):
+            explained.setdefault((claim["cause"], claim["argument"]), []).append(claim["claim"])
+    if not explained:
+        return []
+    lines = [
+        f"- {'; '.join(claims)}: **{Cause(cause).description}**. {argument}"
+        for (cause, argument), claims in explained.items()
+    ]
+    return ["Why not reproduced:", "", *lines, ""]

@@ -17,6 +17,7 @@ from tacit_papers.framework.claims import (
     ordered,
 )
 from tacit_papers.framework.drawing import beside_paper, curves
+from tacit_papers.lppa import contradictions
 from tacit_papers.lppa.setting import PROTOCOL, QUICKLY, RULES, config
 from tacit_papers.measures.training import Training
 
@@ -150,6 +151,7 @@ ARTIFACTS = (
             *_losses("+13.82 stated, +12.00 by its rows", "−0.10 stated, 0.00 by its rows"),
             *number_claims(_table1(FULL), _tolerance),
         ],
+        contradictions=contradictions.TABLE1,
         draw=beside_paper(LABEL),
         protocol=PROTOCOL + SUBSETS,
         repeats=5,
@@ -160,6 +162,7 @@ ARTIFACTS = (
         axes=("dataset", "rule"),
         cells=_table3,
         claims=[*_losses("+11.40", "+0.04"), *number_claims(_table3(FULL), _tolerance)],
+        contradictions=contradictions.TABLE3,
         draw=beside_paper(LABEL),
         protocol=(
             f"{PROTOCOL}; sizes from a Dirichlet law of 0.5, not stated in the paper{SUBSETS}"
@@ -172,6 +175,7 @@ ARTIFACTS = (
         axes=("dataset", "partitioning", "rule"),
         cells=_table4,
         claims=[*_losses("+14.56", "−0.15"), *number_claims(_table4(FULL), _tolerance)],
+        contradictions=contradictions.TABLE4,
         draw=beside_paper(LABEL),
         protocol=PROTOCOL + SUBSETS,
         repeats=5,

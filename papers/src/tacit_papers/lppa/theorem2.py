@@ -21,6 +21,7 @@ from tacit.report.style import PALETTE, plot_style
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, MeasureContext, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all, grade_least
+from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.results import ArtifactResult
 
 RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)  # Δ/β
@@ -113,6 +114,15 @@ ARTIFACTS = (
             ),
             Claim("the same for (ε, δ) with some δ", "× 1.414", _some_delta),
         ],
+        contradictions=(
+            Contradiction(
+                "the budget of a noise difference is √2 times smaller (pure ε)",
+                Cause.FALSE,
+                "A sum of two Laplace(β) variables has the variance of Laplace(√2β), but not its "
+                "density: the tails still fall as those of one term, and the pure ε is set by the "
+                "tails. It is Δ/β for any number of terms.",
+            ),
+        ),
         draw=_draw,
         protocol=(
             "privacy loss of one message with k unknown Laplace(β) terms, computed from the "
