@@ -127,3 +127,6 @@ def test_models_that_do_not_fit() -> None:
     with pytest.raises(Misuse, match=r"The target is one number.*\(2, 4\)"):
         Task.from_module(nn.Linear(3, 4), data(), target=TARGET)
     assert OriginalUnit(1.0, 2.0)({"logits": torch.ones(2)}).tolist() == [3.0, 3.0]
+    exact = Regression.of(nn.Linear(3, 1).double(), Target("", 0.1)).module[1]
+    assert isinstance(exact, OriginalUnit)
+    assert float(exact.mean) == 0.1
