@@ -211,6 +211,80 @@ def test_gossip_with_constant_delays_keeps_a_weighted_average():
     assert np.abs(limit - START.mean(0)).max() > 1e-3
 
 
+ONE_WAY = Topology.random_directed(N, 0.3, seed=2).mixing("out-degree")
+
+
+def push_sum_by_mailboxes(steps, late, seed, gradient):
+    """Push-sum with a mailbox: what is sent lies there until its delay is over.
+
+    Yields models, and the totals of numerators and weights at clients and in the mailbox.
+    """
+    x, w, mailbox = START.copy(), np.ones((N, 1)), []
+    shares, edges = ONE_WAY.weights.toarray(), ONE_WAY.edges
+    theta = x
+    for t in range(steps):
+        # The delay of a message is the age at which it arrives.
+        ages = {}
+        for age in range(late.delay + 1):
+            arriving = late.arriving(t + age, seed, edges)[age]
+            ages |= {tuple(edge): age for edge in edges[arriving].tolist()}
+        assert len(ages) == len(edges)
+        moved = x - LR * gradient(theta)
+        for (source, target), age in ages.items():
+            share = shares[target, source]
+            mailbox.append((t + age, target, share * moved[source], share * w[source]))
+        own = np.diag(shares)[:, None]
+        x, w = own * moved, own * w
+        for _, target, numerator, weight in (one for one in mailbox if one[0] == t):
+            x[target] += numerator
+            w[target] += weight
+        mailbox = [one for one in mailbox if one[0] > t]
+        theta = x / w
+        totals = (
+            x.sum(0) + sum(one[2] for one in mailbox),
+            w.sum() + sum(one[3].sum() for one in mailbox),
+        )
+        yield theta, totals, len(mailbox)
+
+
+@pytest.mark.parametrize(
+    "late", [Participation(delay=4), Participation(delay=3, stragglers=(1, 4))]
+)
+def test_late_push_sum_is_the_trajectory_by_mailboxes(late):
+    run = tacit.simulate(tacit.PushSum(lr=LR), TASK, ONE_WAY, steps=40, seed=9, participation=late)
+    *_, (theta, _, _) = push_sum_by_mailboxes(40, late, 9, gradients)
+    assert close(run, theta)
+
+
+def test_late_push_sum_keeps_all_mass_and_ends_at_the_average():
+    late, nothing = Participation(delay=4), np.zeros_like
+    on_the_way = 0
+    for _, (numerator, weight), count in push_sum_by_mailboxes(60, late, 0, nothing):
+        assert np.abs(numerator - START.sum(0)).max() < 1e-12
+        assert abs(weight - N) < 1e-12
+        on_the_way = max(on_the_way, count)
+    assert on_the_way > N
+    still = tacit.quadratic(
+        torch.zeros(N, P, P).double(), torch.zeros(N, P).double(), theta0=torch.tensor(START)
+    )
+    run = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=600, participation=late)
+    assert np.abs(run.theta.numpy() - START.mean(0)).max() < 1e-12
+    # On the way, delays matter.
+    plain = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=10)
+    early = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=10, participation=late)
+    assert float((plain.theta - early.theta).abs().max()) > 1e-3
+
+
+def test_each_message_arrives_once():
+    late, edges = Participation(delay=3), RING.edges
+    arrived = np.zeros((30, len(edges)), dtype=int)
+    for t in range(33):
+        for age, which in enumerate(late.arriving(t, 5, edges)):
+            if t - age < 30:
+                arrived[t - age] += which
+    assert (arrived == 1).all()
+
+
 def test_a_schedule_of_one_graph_gives_the_same_bits():
     for algorithm in (tacit.DPSGD(lr=LR), tacit.DSGT(lr=LR), tacit.LPPA(lr=LR, fresh=True)):
         fixed = tacit.simulate(algorithm, TASK, RING, steps=20)

@@ -33,8 +33,9 @@ class PushSum(MomentumAlgorithm):
 
     Only the columns of P must sum to one: a client must know how many others it sends to, not who
     they are to others. Then Σᵢxᵢ changes by gradients alone, and dividing by w removes the bias of
-    rows that do not sum to one. Constant steps lead to a neighbourhood of the optimum, decreasing
-    ones to the optimum.
+    rows that do not sum to one. Late messages are used once, when they arrive, so sums of x and of
+    w over clients and messages on their way are kept, too (Assran and Rabbat 2021). Constant steps
+    lead to a neighbourhood of the optimum, decreasing ones to the optimum.
 
     Args:
         lr: Step size λ, a number or a schedule.
@@ -54,11 +55,8 @@ class PushSum(MomentumAlgorithm):
     paper: ClassVar[str] = "Nedić and Olshevsky 2015; Assran et al. 2019"
     requires: ClassVar[tuple[str, ...]] = ("connected", "column stochastic", "primitive")
     exact_mixing: ClassVar[str] = "its weights correct the models only if mixing keeps both sums"
-    tolerates: ClassVar[Tolerance] = Tolerance(
-        changing_graph="",
-        absent_clients="",
-        late_messages="sums of models and weights are kept only if each message enters once",
-    )
+    # A late message has its share of the model and of the weight: nothing is lost on the way.
+    tolerates: ClassVar[Tolerance] = Tolerance("", "", "", uses_once=True)
     unsupported: ClassVar[Mapping[str, str]] = {
         "optimizer": "its models are sums divided by weights, and Adam's steps are no such sums"
     }

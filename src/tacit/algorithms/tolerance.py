@@ -4,7 +4,7 @@ Theory decides. Mixing with weights that change is covered where an algorithm ne
 that sums are kept and that edges connect all clients over time (Nedić & Ozdaglar 2009; Koloskova et
 al. 2020 for SGD; Nedić, Olshevsky & Shi 2017 for gradient tracking; Nedić & Olshevsky 2015 for
 directed graphs). A client that is absent is one without edges that keeps its state. Late messages
-keep the fixed points of an iteration, but not its sums.
+keep the fixed points of an iteration, but not its sums, unless each of them is used once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ class Tolerance:
         absent_clients: Why all clients must take part in every iteration.
         late_messages: Why messages must not be late.
         only_with: An option and its value without which it tolerates none of these, and why.
+        uses_once: Whether it uses each late message once, when it arrives, so that sums over
+            clients and messages on their way are kept. Others use rows of the past, again or never.
     """
 
     changing_graph: str = UNSTATED
     absent_clients: str = UNSTATED
     late_messages: str = UNSTATED
     only_with: tuple[str, Any, str] | None = None
+    uses_once: bool = False
 
     @property
     def allowed(self) -> list[str]:
@@ -40,7 +43,7 @@ class Tolerance:
         return [
             one.name.replace("_", " ")
             for one in fields(self)
-            if one.name != "only_with" and not getattr(self, one.name)
+            if one.name not in ("only_with", "uses_once") and not getattr(self, one.name)
         ]
 
     def check(self, algorithm: Any, world: World) -> None:

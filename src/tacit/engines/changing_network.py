@@ -32,14 +32,16 @@ class ChangingNetwork:
 
     Args:
         build: Makes the network of one graph.
+        uses_once: Whether each late message is used once: see `Tolerance`.
 
     Attributes:
         bytes_sent: Bytes that all clients have sent.
         late: The rows of the last iterations that may still arrive, by tag, newest first.
     """
 
-    def __init__(self, build: Callable[[Graph], Network]) -> None:
+    def __init__(self, build: Callable[[Graph], Network], uses_once: bool = False) -> None:
         self.bytes_sent = 0
+        self._uses_once = uses_once
         self.buffers = Buffers()
         self.late: dict[str, list[Tensor]] = {}
         self._build = build
@@ -90,10 +92,10 @@ class ChangingNetwork:
         return self._moment
 
     def _mix_late(self, tag: str, own: Tensor) -> Tensor:
-        """Σⱼ wᵢⱼ xⱼ of rows that are as old as the message on each edge."""
+        """Σⱼ wᵢⱼ xⱼ of rows that are as old as the messages on each edge."""
         ages = [own, *self.late.get(tag, [])]
         total = torch.zeros_like(own)
-        for delay, graph in _by_delay(self._now).items():
+        for delay, graph in _by_delay(self._now, self._uses_once).items():
             (part,) = self._build(graph).mix(**{tag: ages[delay]})
             total += part
         self.late[tag] = [own.clone(), *self.late.get(tag, [])][: self._longest_delay]
@@ -118,14 +120,17 @@ def keep_absent(before: Mapping[str, Tensor], after: State, present: Flags) -> S
     return kept
 
 
-def _by_delay(moment: Moment) -> dict[int, Graph]:
+def _by_delay(moment: Moment, uses_once: bool) -> dict[int, Graph]:
     """The edges of each delay, with their weights; own weights have no delay."""
     graph, delays = moment.graph, moment.delays
     assert delays is not None
+    used = dict(enumerate(moment.arriving))
+    if not uses_once:
+        used = {delay: delays == delay for delay in sorted({0, *np.unique(delays).tolist()})}
     own: Any = sparse.diags_array(graph.weights.diagonal(), format="csr")
     parts = {}
-    for delay in sorted({0, *np.unique(delays).tolist()}):
-        edges = graph.edges[delays == delay]
+    for delay, which in used.items():
+        edges = graph.edges[which]
         sources, targets = edges.T
         # SciPy gives no array of numbers if there are no edges.
         values: Any = graph.weights[targets, sources] if len(edges) else np.zeros(0)

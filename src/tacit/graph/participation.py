@@ -54,6 +54,8 @@ class Participation:
         share: The share of the clients that take part in an iteration, drawn anew each time.
         absences: Clients that drop out.
         delay: Messages arrive up to this many iterations late, drawn for each edge and iteration.
+            Most algorithms use the row that a neighbour sent so long ago, again or never; those
+            that need sums, such as push-sum, use each message once, when it arrives.
         stragglers: Only messages of these clients are late; None: those of all clients.
 
     >>> int(Participation(share=0.5).present(3, seed=0, clients=6).sum())
@@ -126,15 +128,27 @@ class Participation:
         return present
 
     def delays(self, t: int, seed: int, edges: Edges) -> npt.NDArray[np.int64]:
-        """How many iterations ago the messages were sent that arrive over each edge, [E].
+        """How many iterations ago the messages were sent that are used in iteration t, [E].
 
         In the first iterations no message is older than the first.
         """
+        return np.minimum(self._drawn(t, seed, edges), t)
+
+    def arriving(self, t: int, seed: int, edges: Edges) -> tuple[Flags, ...]:
+        """Which messages of d = 0, 1, … iterations ago arrive in iteration t, [E] each.
+
+        Each message has a delay of its own and arrives once. In one iteration several messages may
+        arrive over an edge, or none.
+        """
+        ages = range(min(self.delay, t) + 1)
+        return tuple(self._drawn(t - age, seed, edges) == age for age in ages)
+
+    def _drawn(self, t: int, seed: int, edges: Edges) -> npt.NDArray[np.int64]:
         words = random_words(seed, t, "delay", len(edges))
         delays = (words % np.uint64(self.delay + 1)).astype(np.int64)
         if self.stragglers is not None:
             delays[~np.isin(edges[:, 0], self.stragglers)] = 0
-        return np.minimum(delays, t)
+        return delays
 
 
 def _names(clients: Sequence[int]) -> str:

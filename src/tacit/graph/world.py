@@ -22,11 +22,14 @@ class Moment:
         graph: The edges that carry messages, with their weights.
         present: The clients that take part, [N]; None: all of them.
         delays: How many iterations late the message on each edge is, [E]; None: not at all.
+        arriving: Where each message is used once: which of those sent 0, 1, … iterations ago
+            arrive, [E] each. Empty without delays.
     """
 
     graph: Graph
     present: Flags | None = None
     delays: npt.NDArray[np.int64] | None = None
+    arriving: tuple[Flags, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +120,8 @@ class World:
         if participation is None:
             return Moment(graph)
         if participation.delay:
-            return Moment(graph, None, participation.delays(t, self.seed, graph.edges))
+            when = t, self.seed, graph.edges
+            return Moment(graph, None, participation.delays(*when), participation.arriving(*when))
         if not participation.has_absent_clients:
             return Moment(graph)
         present = participation.present(t, self.seed, self.clients)

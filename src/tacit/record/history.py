@@ -76,12 +76,15 @@ class Record:
         }
 
     def describe(self) -> str:
-        """The most telling number in words: accuracy, deviation from the optimum, or loss."""
+        """The most telling number in words: accuracy, deviation from the optimum, error or loss."""
         if self.accuracy is not None:
             text = f"accuracy {self.accuracy.mean:.2f} %"
             return text if self.baseline is None else f"{text} (majority {self.baseline:.2f} %)"
         if self.msd is not None:
             return f"MSD {decibels(self.msd):.1f} dB"
+        if set(ERRORS) <= self.metrics.keys():
+            error, baseline = (self.metrics[name].mean for name in ERRORS)
+            return f"RMSE {error:.4g} (of the mean {baseline:.4g})"
         return f"loss {self.loss.mean:.4f}"
 
     @classmethod

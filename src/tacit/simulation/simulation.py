@@ -113,7 +113,10 @@ class Simulation(Execution):
                 "Run it in one process, without torchrun.",
             )
         else:
-            self.net = ChangingNetwork(lambda one: StackedNetwork(one, task.dtype, device, pool))
+            once = setting.algorithm.tolerates.uses_once
+            self.net = ChangingNetwork(
+                lambda one: StackedNetwork(one, task.dtype, device, pool), once
+            )
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
             neighbourhood,

@@ -14,15 +14,18 @@ from tacit.tasks.criteria import Criterion, StandardizedLoss, logits_of
 
 
 class OriginalUnit(nn.Module):
-    """mean + std · x: the last layer of a model whose other layers predict standardised numbers."""
+    """mean + std · x: the last layer of a model whose other layers predict standardised numbers.
+
+    Its constants are float64 until it is moved to the type of a model.
+    """
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean))
-        self.register_buffer("std", torch.tensor(std))
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float64))
 
     def forward(self, output: Any) -> Tensor:
         return self.mean + self.std * logits_of(output)
@@ -50,8 +53,8 @@ class Regression:
             # Its layers keep their names.
             layers, prefix = list(module), ""
         unit = OriginalUnit(target.mean, target.std)
-        for parameter in list(module.parameters())[:1]:
-            unit.to(parameter.dtype)
+        if (first := next(module.parameters(), None)) is not None:
+            unit.to(first.dtype)
         own = functional.mse_loss if loss is None else loss
         scaled = StandardizedLoss(own, target.mean, target.std)
         return cls(nn.Sequential(*layers, unit), scaled, prefix)

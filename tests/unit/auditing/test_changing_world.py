@@ -72,8 +72,17 @@ def messages_by_hand(name, world):
         elif name == "push-sum":
             moved = x - LR * columns.unit("gradient", t + 1)
             out = [moved]
-            x = np.where(here, W @ moved, x)
-            weight = np.where(here, W @ weight, weight)
+            sent.append((moved, weight))
+            mixed, mass = W @ moved, W @ weight
+            if moment.delays is not None:
+                own = np.diag(np.diag(W))
+                mixed, mass = own @ moved, own @ weight
+                for age, which in enumerate(moment.arriving):
+                    for source, target in np.array(edges)[which].tolist():
+                        mixed[target] += W[target, source] * sent[t - age][0][source]
+                        mass[target] += W[target, source] * sent[t - age][1][source]
+            x = np.where(here, mixed, x)
+            weight = np.where(here, mass, weight)
             theta = np.where(here, x / weight, theta)
         else:
             out = [theta - LR * columns.unit("gradient", t + 1)]
@@ -106,7 +115,7 @@ ALGORITHMS = {
 CASES = [
     *(("dsg", kind) for kind in WORLDS if kind != "directed"),
     *(("dsgt", kind) for kind in ("matchings", "phases", "absent", "share")),
-    *(("push-sum", kind) for kind in ("directed", "matchings")),
+    *(("push-sum", kind) for kind in ("directed", "matchings", "late")),
 ]
 
 

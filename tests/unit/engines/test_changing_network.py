@@ -29,6 +29,7 @@ CASES = {
     "absent": (tacit.DSGT(lr=0.05), PHASES, AWAY),
     "directed": (tacit.PushSum(lr=0.05), DIRECTED, AWAY),
     "late": (tacit.DSG(lr=0.05), None, Participation(delay=4)),
+    "late, once": (tacit.PushSum(lr=0.05), None, Participation(delay=4)),
     "late, noise": (tacit.MDSG(lr=0.05), None, Participation(delay=2, stragglers=(0, 3))),
 }
 

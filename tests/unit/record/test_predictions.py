@@ -1,5 +1,9 @@
+import math
+from dataclasses import replace
+
 import pytest
 
+from tacit.record.history import Record, Spread
 from tacit.record.predictions import Predictions, accuracy_alerts
 
 NAMES = ("healthy", "ill")
@@ -57,3 +61,14 @@ def test_there_is_no_matrix_of_many_classes():
     assert Predictions(0, ((0, 50.0),), None).as_dict() is None
     kept = Predictions(0, ((0, 50.0),), ((1, 2), (3, 4))).as_dict(("a",))
     assert kept == {"classes": ["a", "1"], "counts": [[1, 2], [3, 4]], "models": 1}
+
+
+@pytest.mark.parametrize(("error", "found"), [(2.0, 0), (3.0, 1), (4.0, 1), (math.nan, 0)])
+def test_an_error_of_the_mean_is_not_fine(error, found):
+    loss, rmse, baseline = (Spread(one, one, one, one) for one in (0.5, error, 3.0))
+    record = Record(
+        0, 0, None, loss, 0.0, 0, 0.0, metrics={"rmse": rmse, "baseline-rmse": baseline}
+    )
+    assert len(record.alerts()) == found
+    assert record.describe() == f"RMSE {error:.4g} (of the mean 3)"
+    assert replace(record, metrics={"rmse": rmse}).alerts() == []

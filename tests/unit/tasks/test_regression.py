@@ -55,7 +55,7 @@ def test_loss_is_standardised_and_outputs_are_not(module: nn.Module) -> None:
     assert known == pytest.approx(
         {
             "rmse": float(error.square().mean().sqrt()),
-            "baseline-rmse": float((actual - 200).square().mean().sqrt()),
+            "baseline-rmse": float((actual - actual.mean()).square().mean().sqrt()),
             "mae": float(error.abs().mean()),
             "r2": 1 - float(error.square().sum() / (actual - actual.mean()).square().sum()),
         },
@@ -127,3 +127,6 @@ def test_models_that_do_not_fit() -> None:
     with pytest.raises(Misuse, match=r"The target is one number.*\(2, 4\)"):
         Task.from_module(nn.Linear(3, 4), data(), target=TARGET)
     assert OriginalUnit(1.0, 2.0)({"logits": torch.ones(2)}).tolist() == [3.0, 3.0]
+    exact = Regression.of(nn.Linear(3, 1).double(), Target("", 0.1)).module[1]
+    assert isinstance(exact, OriginalUnit)
+    assert float(exact.mean) == 0.1

@@ -30,7 +30,7 @@ class Surroundings:
         self.neighbourhood = _neighbourhood(world.graph)
         self._network: Network = DenseNetwork(world.graph)
         if not world.is_static:
-            self._network = ChangingNetwork(DenseNetwork)
+            self._network = ChangingNetwork(DenseNetwork, algorithm.tolerates.uses_once)
         self.recorder = TranscriptRecorder(self._network, transcript, self.neighbourhood)
         self.enter(0)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line, unknown_name
-from tacit.tasks.criteria import Criterion, StandardizedLoss
+from tacit.tasks.criteria import Criterion
 from tacit.tasks.metrics.batch import ClassBatch, Kind, NumberBatch, read_classes
 from tacit.tasks.metrics.class_counts import ClassCounts
 from tacit.tasks.metrics.ranking import auc_of_logits
@@ -116,10 +116,8 @@ def _auc(totals: Totals) -> Tensor:
 
 
 def _mean_predictor_rmse(totals: Totals) -> Tensor:
-    """RMSE of always predicting the mean: of the training samples if it is known, else of these."""
-    criterion, targets = totals.criterion, totals.targets.double().cpu()
-    mean = criterion.mean if isinstance(criterion, StandardizedLoss) else targets.mean(0)
-    error = (targets - mean).square().mean(0).sqrt().mean()
+    """RMSE of always predicting the mean of these targets: where R² is 0."""
+    error = totals.targets.double().cpu().std(0, correction=0).mean()
     return error.expand(len(totals.sums["squared"]))
 
 
