@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+
+# NumPy's integers are registered with it.
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,7 +152,7 @@ class Setting:
                 f"The task has {self.task.clients} clients, the graph {self.graph.clients}.",
                 "Give both the same number of clients.",
             )
-        if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
         check_precision(self.precision, self.task.dtype)
         self.algorithm.check_world(self.world)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core.checks import is_number
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.core.randomness import derive_key
@@ -95,10 +96,15 @@ class Dataset:
 
         The test samples stay unseen: choose options so, then measure once without.
         """
-        held = round(share * len(self.train)) if 0 < share < 1 else 0
+        if self.owners:
+            raise Misuse(
+                f"The samples of dataset {self.name} belong to clients, who hold out their own.",
+                "Load it with `test`, the share of each client's rows to evaluate on.",
+            )
+        held = round(share * len(self.train)) if is_number(share) and 0 < share < 1 else 0
         if not 0 < held < len(self.train):
             raise Misuse(
-                f"validation is {share:g} of {len(self.train):,} training samples.",
+                f"validation is {share!r} of {len(self.train):,} training samples.",
                 "Give a share between 0 and 1, such as 0.2.",
             )
         key = derive_key(seed, "validation") >> 1

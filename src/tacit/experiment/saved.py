@@ -90,6 +90,8 @@ class SavedRun:
         """
         state = self.state_dict(client)
         made = self._architecture() if module is None else module
+        if not isinstance(made, nn.Module):
+            raise Misuse(f"module is a {type(made).__name__}.", "Give a torch.nn.Module.")
         try:
             made.load_state_dict(state)
         except RuntimeError as problem:
@@ -143,11 +145,14 @@ def load(folder: Path | str) -> SavedRun:
         >>> torch.equal(saved.theta, run.theta), saved.step
         (True, 50)
     """
+    if not isinstance(folder, str | Path):
+        raise Misuse(f"folder is a {type(folder).__name__}.", "Give the name of a run's folder.")
     path = Path(folder)
     files = RunFolder(path)
     try:
         config = tomllib.loads(files.config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+    # Also text that is not UTF-8 or TOML, and names with a null character.
+    except (OSError, ValueError) as problem:
         raise Misuse(
             f"{path} is not the folder of a run: {first_line(problem)}.",
             "Give a folder that `tacit run` or Run.save wrote.",
