@@ -99,6 +99,10 @@ ENDLESS = ("node", "relay", "federation up", "federation dashboard", "bench", "r
 NEVER = ("--watch", "--open", "--attacks", "--canaries", "--help", "--jobs", "--sample-canaries")
 
 
+# A folder that cannot be made: a page of a run that nothing else is wrong with takes seconds.
+NO_FOLDER = "empty/x"
+
+
 @dataclass(frozen=True)
 class Mistake:
     """Something wrong: a command with the text of its configuration, or a call of a function."""
@@ -153,9 +157,7 @@ def mistake(draw: random.Random) -> Mistake:
 
 def _run(draw: random.Random, text: str, *sets: str) -> Mistake:
     words = [word for pair in (*sets, "run.rounds=1") for word in ("--set", pair)]
-    # Most of them end before the first iteration, where the folder cannot be made: a page of a run
-    # that is not refused takes seconds.
-    out = "out" if draw.random() < 0.2 else "empty/x"
+    out = "out" if draw.random() < 0.1 else NO_FOLDER
     return Mistake(("run", "base.toml", *words, "--out", out), text)
 
 
@@ -214,7 +216,6 @@ COMMANDS = all_commands()
 USABLE = {
     "config": ["base.toml"],
     "source": ["base.toml", "run"],
-    "folders": ["run"],
     "folder": ["run", "fed", "fed/nodes/a"],
     "--algorithms": ["dsgt", "dsgt+x=1"],
     "--over": ["algorithm.lr=0.1", "run.seed=1", "data.seed=1,2"],
@@ -257,6 +258,10 @@ def misuse_command(draw: random.Random) -> Mistake:
     words += ["--no-attacks"] if name == "audit" else ["--out", "empty"] if name == "demo" else []
     if name in ("sweep", "compare", "run", "audit"):
         words += ["--set", "run.rounds=1"]
+    if name in ("sweep", "compare", "run") and draw.random() < 0.8:
+        words += ["--out", NO_FOLDER]
+    if name == "algorithms":
+        words += ["-p", draw.choice(JUNK)]
     return Mistake(tuple(words), prepare=make_good_folders)
 
 
@@ -271,7 +276,6 @@ def make_good_folders(folder: Path) -> None:
 READERS = {
     "run": [
         ("report", "run", "--out", "page.html"),
-        ("report", "run", "run", "--csv", "--out", "x.html"),
         ("export", "run", "--format", "torch"),
         ("export", "run", "--client", "1"),
         ("audit", "run", "--no-attacks", "--adversary", "curious(1)"),
@@ -293,7 +297,7 @@ READERS = {
         ("federation", "show", "fed/nodes/a"),
     ],
     "sites": [
-        ("run", "base.toml", "--out", "empty/x"),
+        ("run", "base.toml", "--out", NO_FOLDER),
         ("data", "schema", "sites/a.csv", "--label", "ill"),
     ],
 }
