@@ -152,7 +152,8 @@ class Setting:
                 f"The task has {self.task.clients} clients, the graph {self.graph.clients}.",
                 "Give both the same number of clients.",
             )
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
+        seed: Any = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, Integral):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
         check_precision(self.precision, self.task.dtype)
         self.algorithm.check_world(self.world)

@@ -60,8 +60,9 @@ def load_subject(
     """Load a configuration, its file, or a run folder; `dataset` saves loading the data again."""
     if isinstance(source, Config):
         return AuditSubject(build(source, data_folder, dataset))
-    if not isinstance(source, str | Path):
-        problem = f"The subject of the audit is a {type(source).__name__}."
+    given: Any = source
+    if not isinstance(given, str | Path):
+        problem = f"The subject of the audit is a {type(given).__name__}."
         raise Misuse(problem, "Give a run, a configuration or its file, or a run folder.")
     path = Path(source)
     if not _is_folder(path):

@@ -114,8 +114,9 @@ def owner_name(client: int) -> str:
 
 def as_parts(parts: Sequence[Any]) -> list[Part]:
     """The data of all clients as tensors, the same number of arrays for each."""
-    if not isinstance(parts, Iterable):
-        problem = f"parts is a {type(parts).__name__}."
+    given: Any = parts
+    if not isinstance(given, Iterable):
+        problem = f"parts is a {type(given).__name__}."
         raise Misuse(problem, "Give a list with one part per client.")
     held = [as_part(part, i) for i, part in enumerate(parts)]
     if not held:

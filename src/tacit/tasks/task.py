@@ -241,8 +241,9 @@ class Task:
             >>> tacit.Task.from_loss(loss, [torch.randn(2) for _ in range(5)], torch.zeros(2))
             Task(5 clients, 2 parameters, full gradients)
         """
-        if not callable(loss):
-            problem = f"loss is a {type(loss).__name__}."
+        given: Any = loss
+        if not callable(given):
+            problem = f"loss is a {type(given).__name__}."
             raise Misuse(problem, "Give a function of theta and a client's arrays.")
         held = as_parts(parts)
         try:
