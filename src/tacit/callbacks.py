@@ -23,6 +23,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tacit.core.checks import check_number, is_count
 from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.engines import checkpoints
 from tacit.record.history import Record, find_column
@@ -51,10 +52,9 @@ class EarlyStopping:
     min_change: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise Misuse(f"patience is {self.patience}.", "Wait for at least 1 record.")
-        if not self.min_change >= 0:
-            raise Misuse(f"min_change is {self.min_change}.", "Give a number of at least 0.")
+        if not is_count(self.patience):
+            raise Misuse(f"patience is {self.patience!r}.", "Wait for at least 1 record.")
+        check_number("min_change", self.min_change, at_least=0)
         _check_name(self.metric)
 
     def check_columns(self, columns: Sequence[str]) -> None:

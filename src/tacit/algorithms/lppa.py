@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.algorithms.local_optimizer import MomentumAlgorithm
 from tacit.algorithms.tolerance import TRACKING, Tolerance
 from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, UNSUPPORTED, TrackingState, track
-from tacit.core.checks import check_count
+from tacit.core.checks import check_count, check_flag
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.graph import Graph
@@ -78,6 +78,7 @@ class LPPA(MomentumAlgorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_noise(self.noise)
+        check_flag("fresh", self.fresh)
         check_count("local_steps", self.local_steps)
         check_masks(self.masks)
 

@@ -55,6 +55,8 @@ def _fail(message: str) -> None:
     from rich.console import Console
 
     console = Console(stderr=True, soft_wrap=True)
+    # Names of files may have bytes that are no text.
+    message = message.encode(errors="backslashreplace").decode()
     console.print(message, style="bold red", markup=False, highlight=False)
 
 

@@ -17,7 +17,7 @@ from tacit.config.sections import (
     Config,
     key_names,
 )
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, first_line, unknown_name
 
 
 def no_note(text: str) -> None:
@@ -98,12 +98,19 @@ def _resolve_graph(graph: Any, base: Path) -> Any:
 
 
 def _absolute(section: dict[str, Any], keys: Sequence[str], base: Path) -> dict[str, Any]:
-    files = {
-        key: str((base / section[key]).resolve())
-        for key in keys
-        if isinstance(section.get(key), str)
-    }
-    return section | files
+    named = [key for key in keys if isinstance(section.get(key), str)]
+    return section | {key: _absolute_name(key, section[key], base) for key in named}
+
+
+def _absolute_name(key: str, name: str, base: Path) -> str:
+    try:
+        return str((base / name).resolve())
+    except (OSError, ValueError, RuntimeError) as problem:
+        # A null character, or links that lead to themselves.
+        raise Misuse(
+            f"{key} = {name!r} is not the name of a file: {first_line(problem)}.",
+            "Give another file.",
+        ) from None
 
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:

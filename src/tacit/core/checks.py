@@ -51,7 +51,7 @@ def check_number(
     Raises:
         Misuse: The value is anything else.
     """
-    number = is_number(value) or (infinite and value == math.inf)
+    number = is_number(value) or (infinite and isinstance(value, Real) and value == math.inf)
     bounds = []
     for words, bound, holds in (
         ("above", above, operator.gt),
@@ -94,7 +94,7 @@ def check_flag(name: str, value: object) -> None:
 def check_choice(name: str, value: object, options: Iterable[str] | Mapping[str, str]) -> None:
     """Require one of several strings; a mapping gives each its meaning, for the message."""
     notes = options if isinstance(options, Mapping) else dict.fromkeys(options, "")
-    if value not in list(notes):
+    if not isinstance(value, str) or value not in notes:
         *first, last = (
             f'"{option}" ({note})' if note else f'"{option}"' for option, note in notes.items()
         )

@@ -22,7 +22,7 @@ def check_device(device: torch.device | str, key: str = "device") -> torch.devic
     """Require a device that this machine has; `key` is what the user calls it."""
     try:
         wanted = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         wanted = torch.device("meta")
     if wanted.type not in ("cpu", "cuda"):
         raise Misuse(f"{key} = {str(device)!r} is not a device for this.", 'Use "cpu" or "cuda".')

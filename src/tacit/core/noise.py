@@ -84,4 +84,6 @@ LAWS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian
 def check_noise(noise: Noise) -> None:
     """Require a distribution of noise, not just its scale."""
     remedy = "Give a distribution, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
-    check_methods("noise", noise, "quantile", remedy=remedy)
+    # Tensors have a method of that name.
+    given = None if isinstance(noise, Tensor) else noise
+    check_methods("noise", given, "quantile", remedy=remedy)

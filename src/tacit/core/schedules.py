@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit.core.checks import check_number, check_positive, is_count, is_number
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 
 Schedule = Callable[[int], float]
 Rate = float | Schedule
@@ -201,3 +201,10 @@ def check_rate(name: str, rate: Rate) -> None:
         raise Misuse(
             f"The step size's {name} is {rate!r}.", "Give a positive number or a schedule."
         )
+    try:
+        rate_at(rate, 0)
+    except Exception as problem:  # whatever a user's function raises
+        raise Misuse(
+            f"The step size's {name} fails at iteration 0: {first_line(problem)}",
+            "Give a function of the iteration that returns a number.",
+        ) from problem

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core.checks import is_number
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.core.randomness import derive_key
@@ -125,11 +126,11 @@ class Dataset:
         generator = torch.Generator().manual_seed(key)
         kept, held = [], []
         for own in self.owners or (torch.arange(len(self.train)),):
-            count = round(share * len(own)) if 0 < share < 1 else 0
+            count = round(share * len(own)) if is_number(share) and 0 < share < 1 else 0
             if not 0 < count < len(own):
                 whose = "training samples of a client" if self.owners else "training samples"
                 raise Misuse(
-                    f"validation is {share:g} of {len(own):,} {whose}.",
+                    f"validation is {share!r} of {len(own):,} {whose}.",
                     "Give a share between 0 and 1, such as 0.2.",
                 )
             mixed = own[torch.randperm(len(own), generator=generator)]
@@ -144,7 +145,7 @@ class Dataset:
         if not self.owners:
             return replace(self, train=train, test=test, note=note)
         owners, test_owners = (
-            tuple(torch.arange(len(split)).split([len(rows) for rows in divided]))
+            torch.split(torch.arange(len(split)), [len(rows) for rows in divided])
             for split, divided in ((train, kept), (test, held))
         )
         return replace(

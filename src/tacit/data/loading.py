@@ -141,7 +141,7 @@ def load(
 
 
 def _find(name: str) -> DatasetSource:
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         similar = str(name).lower().replace("_", "-")
         raise unknown_name(f"There is no dataset {name!r}.", similar, DATASETS)
     entry = DATASETS[name]

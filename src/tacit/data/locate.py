@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.data.dataset import DatasetSource, Layout, LocatedFiles
@@ -17,6 +18,10 @@ _FOLDERS = {source.folder for source in SOURCES.values() if source.folder}
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """The folder of all datasets: the argument, else $TACIT_DATA, else the user's cache."""
     if folder is not None:
+        given: Any = folder
+        if not isinstance(given, str | os.PathLike):
+            problem = f"The folder of the datasets is a {type(given).__name__}."
+            raise Misuse(problem, "Give the name of a folder, or None.")
         return Path(folder).expanduser()
     if configured := os.environ.get("TACIT_DATA"):
         return Path(configured).expanduser()

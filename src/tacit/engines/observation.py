@@ -81,7 +81,7 @@ def observe(
 def recorded_columns(task: Task) -> list[str]:
     """The columns that records of a run of this task have."""
     evaluation, own = task.evaluation, task.own_tests
-    counted = ("accuracy",) if evaluation.has_accuracy else ()
+    counted: tuple[str, ...] = ("accuracy",) if evaluation.has_accuracy else ()
     common = ("loss", *counted, *evaluation.metric_names)
     own_metrics: tuple[str, ...] = ()
     if own is not None:

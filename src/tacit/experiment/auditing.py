@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -21,8 +22,8 @@ from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config, no_note
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
-from tacit.core.checks import is_count
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_count, is_count
+from tacit.core.errors import Misuse, first_line
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import read_json, require_writable, write_json, write_text
 from tacit.data import Dataset
@@ -59,8 +60,12 @@ def load_subject(
     """Load a configuration, its file, or a run folder; `dataset` saves loading the data again."""
     if isinstance(source, Config):
         return AuditSubject(build(source, data_folder, dataset))
+    given: Any = source
+    if not isinstance(given, str | Path):
+        problem = f"The subject of the audit is a {type(given).__name__}."
+        raise Misuse(problem, "Give a run, a configuration or its file, or a run folder.")
     path = Path(source)
-    if not path.is_dir():
+    if not _is_folder(path):
         return AuditSubject(build(load_config(path, overrides, note), data_folder, dataset))
     if overrides:
         command = shlex.join(["tacit", "audit", str(path / "config.toml")])
@@ -167,6 +172,7 @@ def audit(
         'curious(1) computes 3 of 5 gradients of client 0 exactly'
     """
     adversaries = [adversary] if isinstance(adversary, Adversary | str) else adversary
+    _check_arguments(adversaries, iterations, attacks)
     final: Tensor | None
     if isinstance(subject, Run):
         setting, steps = subject.setting, subject.history[-1].step
@@ -207,7 +213,30 @@ def audit(
     return run_audit_with_malicious(setting, adversaries, options)
 
 
+def _check_arguments(adversaries: Any, iterations: Any, attacks: Any) -> None:
+    named = isinstance(adversaries, Sequence) and all(
+        isinstance(one, Adversary | str) for one in adversaries
+    )
+    if adversaries is not None and not named:
+        problem = f"adversary is {adversaries!r}."
+        raise Misuse(problem, 'Give one such as "curious(1)", or a list of them.')
+    if iterations is not None:
+        check_count("iterations", iterations)
+    if not isinstance(attacks, bool | AttackOptions):
+        raise Misuse(f"attacks is {attacks!r}.", "Give True, False or AttackOptions.")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError) as problem:
+        # A name that is too long, or with a null character.
+        raise Misuse(f"Cannot read {str(path)[:200]}: {first_line(problem)}.") from None
+
+
 def _number(victim: int | str) -> int:
+    if not isinstance(victim, str) and not is_count(victim, 0):
+        raise Misuse(f"The victim is {victim!r}.", "Give a number from 0, or a name.")
     if isinstance(victim, str) and not victim.isdecimal():
         raise Misuse(f"The victim {victim!r} is no client: they have no names.", "Give a number.")
     return int(victim)

@@ -121,7 +121,8 @@ class RunFolder:
         """The sections of config.toml, which need not be a configuration that can be run."""
         try:
             return tomllib.loads(self.config.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        # Also text that is not UTF-8 or TOML, and names with a null character.
+        except (OSError, ValueError) as problem:
             raise Misuse(
                 f"{self.path} is not a run folder: {first_line(problem)}.",
                 "Give a folder that `tacit run` or Run.save wrote.",
@@ -157,7 +158,9 @@ def folder_name(label: str, suffix: str = "") -> str:
 
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
-    return hashlib.sha256(json.dumps(_identity(config), sort_keys=True).encode()).hexdigest()
+    # Dates are possible in TOML, though no key takes one.
+    text = json.dumps(_identity(config), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(found: Config, given: Config) -> str:
@@ -176,11 +179,16 @@ def differences(found: Config, given: Config) -> str:
 
 
 def _differ(key: str, *values: dict[str, Any]) -> bool:
-    return len({json.dumps(one[key], sort_keys=True) if key in one else None for one in values}) > 1
+    texts = {_plain(one[key]) if key in one else None for one in values}
+    return len(texts) > 1
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = _plain(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 

@@ -90,7 +90,9 @@ class SavedRun:
             Misuse: If the architecture is not known or does not fit, or there is no such client.
         """
         state = self.state_dict(client)
-        made = self._architecture() if module is None else module
+        made: Any = self._architecture() if module is None else module
+        if not isinstance(made, nn.Module):
+            raise Misuse(f"module is a {type(made).__name__}.", "Give a torch.nn.Module.")
         try:
             made.load_state_dict(state)
         except RuntimeError as problem:
@@ -99,7 +101,8 @@ class SavedRun:
                 f"{' '.join(str(problem).split())}.",
                 "Give a module of the architecture that was trained.",
             ) from None
-        return made.eval()
+        made.eval()
+        return made
 
     def _layout(self) -> ModelLayout:
         if self.layout is None:
@@ -147,6 +150,9 @@ def load(folder: Path | str) -> SavedRun:
         >>> torch.equal(saved.theta, run.theta), saved.step
         (True, 50)
     """
+    given: Any = folder
+    if not isinstance(given, str | Path):
+        raise Misuse(f"folder is a {type(given).__name__}.", "Give the name of a run's folder.")
     path = Path(folder)
     files = RunFolder(path)
     config = files.read_sections()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from tacit.core.checks import check_flag
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.graph import spectrum
@@ -56,6 +57,7 @@ class Topology(BaseTopology):
         >>> Topology.star(4).mixing().W[0].tolist()
         [0.25, 0.25, 0.25, 0.25]
         """
+        check_flag("lazy", lazy)
         self._require_connected()
         weights = mixing_weights(rule, self.edges, self.clients, self.directed, options)
         graph = Graph(self, weights, rule)

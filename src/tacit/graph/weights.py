@@ -89,7 +89,7 @@ def mixing_weights(
         directed: Whether the topology is directed.
         options: Keyword arguments of the rule.
     """
-    if rule not in RULES:
+    if not isinstance(rule, str) or rule not in RULES:
         raise unknown_name(f"mixing rule {rule!r} is unknown.", rule, RULES)
     parameters = inspect.signature(RULES[rule]).parameters.values()
     accepted = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, first_line
 
 M = TypeVar("M", bound=nn.Module)
@@ -72,10 +73,9 @@ def select_model(theta: Tensor, client: int | str, names: Sequence[str] = ()) ->
     """
     if isinstance(client, str) and client in names:
         return theta[list(names).index(client)]
-    if client == "average":
+    if isinstance(client, str) and client == "average":
         return theta.mean(0)
-    known = hasattr(client, "__index__") and not isinstance(client, bool | str)
-    if not known or not 0 <= int(client) < len(theta):
+    if not is_count(client, 0) or client >= len(theta):
         also = f"one of {', '.join(names)}, " if names else ""
         raise Misuse(
             f"client is {client!r}.",

@@ -24,7 +24,7 @@ class Recorded(Protocol):
     history: History
 
 
-def check(callbacks: Sequence[Callback], columns: Sequence[str]) -> None:
+def check(callbacks: Any, columns: Sequence[str]) -> None:
     """Check callbacks before a run whose records have these columns.
 
     Raises:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+
+# NumPy's integers are registered with it.
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -106,7 +109,8 @@ class Setting:
                 f"The task has {self.task.clients} clients, the graph {self.graph.clients}.",
                 "Give both the same number of clients.",
             )
-        if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
+        seed: Any = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, Integral):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
         check_precision(self.precision, self.task.dtype)
         self.algorithm.check_world(self.world)

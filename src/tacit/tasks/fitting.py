@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core.checks import check_methods
 from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.data.augmentation import Augment
 from tacit.tasks.criteria import (
@@ -140,6 +141,7 @@ def check_missing(loss: ModuleLoss, held: Parts) -> None:
 
 def check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:
     """Raise Misuse if the inputs cannot be augmented."""
+    check_methods("augment", augment, "check", remedy="Give a tacit.data.Augment, or leave it out.")
     if layout != ONE_INPUT:
         raise Misuse(
             "A model with several or named inputs cannot have its images augmented.",

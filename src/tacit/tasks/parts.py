@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,10 @@ def owner_name(client: int) -> str:
 
 def as_parts(parts: Sequence[Any]) -> list[Part]:
     """The data of all clients as tensors, the same number of arrays for each."""
+    given: Any = parts
+    if not isinstance(given, Iterable):
+        problem = f"parts is a {type(given).__name__}."
+        raise Misuse(problem, "Give a list with one part per client.")
     held = [as_part(part, i) for i, part in enumerate(parts)]
     if not held:
         raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")

@@ -31,6 +31,10 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
         >>> tacit.quadratic(A, torch.ones(5, 3, dtype=torch.float64)).optimum
         tensor([1., 1., 1.], dtype=torch.float64)
     """
+    for name, value in (("A", A), ("b", b)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise Misuse(f"{name} is a {kind}.", "Give tensors of float32 or float64.")
     if A.ndim != 3 or A.shape[1] != A.shape[2] or b.shape != A.shape[:2]:
         raise Misuse(
             f"A has shape {tuple(A.shape)}, b {tuple(b.shape)}.", "Give A [N, P, P] and b [N, P]."

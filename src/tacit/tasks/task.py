@@ -212,6 +212,8 @@ class Task:
             disclosure=disclosure,
             preprocessing=preprocessing,
         )._checked()
+        if local is not None and (isinstance(local, str) or not isinstance(local, Sequence)):
+            raise Misuse(f"local is {local!r}.", 'Give a list of names, such as ["head"].')
         if not local:
             return whole
         split = LocalParameters.of(whole, flat, local, local_lr)
@@ -252,8 +254,16 @@ class Task:
             >>> tacit.Task.from_loss(loss, [torch.randn(2) for _ in range(5)], torch.zeros(2))
             Task(5 clients, 2 parameters, full gradients)
         """
+        given: Any = loss
+        if not callable(given):
+            problem = f"loss is a {type(given).__name__}."
+            raise Misuse(problem, "Give a function of theta and a client's arrays.")
         held = as_parts(parts)
-        start = torch.as_tensor(theta0).detach().clone()
+        try:
+            start = torch.as_tensor(theta0).detach().clone()
+        except (TypeError, ValueError, RuntimeError):
+            problem = f"theta0 is a {type(theta0).__name__}."
+            raise Misuse(problem, "Give a vector [P], or one row per client [N, P].") from None
         if start.ndim not in (1, 2) or (start.ndim == 2 and len(start) != len(held)):
             raise Misuse(
                 f"theta0 has shape {tuple(start.shape)} for {len(held)} clients.",

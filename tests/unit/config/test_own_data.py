@@ -205,3 +205,10 @@ def test_random_bad_tables_raise_nothing_but_misuse(sites: Path) -> None:
     assert 50 < len(refused) < 200
     for text in refused:
         assert any(word in text for word in ("b.csv", "olumn", "label", "b has"))
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("a\x00b", str(tmp_path / "loop")):
+        with pytest.raises(Misuse, match=r"is not the name of a file|loop"):
+            build(make_config({}, [f"data.file={name}", "data.label=ill", "data.client=site"]))

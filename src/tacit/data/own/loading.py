@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.checks import check_number, is_count
+from tacit.core.checks import check_flag, check_number, is_count
 from tacit.core.errors import Misuse
 from tacit.core.shown_paths import without_folders
 from tacit.data.dataset import Dataset, Split, Target
 from tacit.data.own.arrays import check_samples
 from tacit.data.own.hold_out import held_out
-from tacit.data.own.schema import parse_schema, parse_target
+from tacit.data.own.schema import SCHEMA_REMEDY, parse_schema, parse_target
 from tacit.data.own.sources import Arrays, OneTable, client_sources, one_source
 from tacit.data.own.spec import Scaling, TableSpec, public_target
 from tacit.data.own.table import Table
@@ -81,6 +81,7 @@ def from_tables(
         >>> from_tables(table, label="ill", client="site", test=0.5).clients
         ('a', 'b')
     """
+    _check_arguments(label, client, clients, schema, ignore, standardize)
     origin, parts = client_sources(source, client, clients)
     arrays = [name for name, part in parts.items() if not isinstance(part, Table)]
     if arrays and len(arrays) < len(parts):
@@ -136,6 +137,21 @@ def describe_target(target: Target) -> str:
         f"target {target.name} ({moments} in training; errors are in its unit, the loss in squares "
         "of that deviation)"
     )
+
+
+def _check_arguments(
+    label: Any, client: Any, clients: Any, schema: Any, ignore: Any, standardize: Any
+) -> None:
+    for key, value in (("label", label), ("client", client)):
+        if not isinstance(value, str | None):
+            raise Misuse(f"{key} is {value!r}.", "Give the name of a column.")
+    for key, value in (("clients", clients), ("ignore", ignore)):
+        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        if value is not None and not (listed and all(isinstance(one, str) for one in value)):
+            raise Misuse(f"{key} is {value!r}.", 'Give a list of names, such as ["a", "b"].')
+    if not isinstance(schema, Mapping | None):
+        raise Misuse(f"schema is {schema!r}.", f"Give a dictionary of columns. {SCHEMA_REMEDY}")
+    check_flag("standardize", standardize)
 
 
 def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) -> str:
