@@ -15,7 +15,7 @@ function does as well; one that returns True, or the reason as text, ends the ru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -23,10 +23,9 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.core.errors import Misuse, first_line
+from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.engines import checkpoints
-from tacit.record.checkpoint import Checkpoint
-from tacit.record.history import Record
+from tacit.record.history import Record, find_column
 from tacit.simulation import Simulation
 from tacit.tasks.metrics.metric import describe_metric
 
@@ -41,8 +40,8 @@ class EarlyStopping:
     """End a run when a metric has not improved for `patience` records.
 
     Args:
-        metric: A column of the history, such as "accuracy.mean" or "auc.mean"; less is better for
-            losses and distances, more for everything else.
+        metric: A column of the history, such as "accuracy.mean", or a metric such as "auc" for its
+            mean; less is better for losses and distances, more for everything else.
         patience: Number of records to wait for a better one.
         min_change: What counts as better: by more than this.
     """
@@ -56,6 +55,12 @@ class EarlyStopping:
             raise Misuse(f"patience is {self.patience}.", "Wait for at least 1 record.")
         if not self.min_change >= 0:
             raise Misuse(f"min_change is {self.min_change}.", "Give a number of at least 0.")
+        _check_name(self.metric)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise Misuse if the records of a run have no such metric."""
+        with prefix_errors("EarlyStopping"):
+            find_column(self.metric, columns)
 
     def __call__(self, record: Record, simulation: Simulation) -> str | None:
         """The reason to stop, if there is one: it follows from the history alone."""
@@ -74,22 +79,20 @@ class BestCheckpoint:
     path: Path | str
     fingerprint: str = ""
 
+    def __post_init__(self) -> None:
+        _check_name(self.metric)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise Misuse if the records of a run have no such metric."""
+        with prefix_errors("BestCheckpoint"):
+            find_column(self.metric, columns)
+
     def __call__(self, record: Record, simulation: Simulation) -> None:
         """Save the state if no earlier record is better."""
         values = simulation.history.column(self.metric)
         if best_index(values, self.metric) < len(values) - 1:
             return
-        checkpoint = Checkpoint(
-            simulation.state,
-            simulation.t,
-            simulation.net.bytes_sent,
-            simulation.wall_seconds,
-            self.fingerprint,
-            simulation.diverged,
-            simulation.gradients.strategy,
-            local=simulation.local,
-            late_rows=simulation.late_rows,
-        )
+        checkpoint = simulation.checkpoint(self.fingerprint)
         checkpoints.save(Path(self.path), checkpoint, simulation.hosted, keep=1)
 
     def load(self) -> Tensor:
@@ -234,6 +237,11 @@ def less_is_better(metric: str) -> bool:
     """Whether a metric such as "loss.mean" is to be made small."""
     name = metric.removeprefix("own_test.").partition(".")[0]
     return name in LESS_IS_BETTER or not describe_metric(name).higher_is_better
+
+
+def _check_name(metric: object) -> None:
+    if not isinstance(metric, str):
+        raise Misuse(f"metric is {metric!r}.", 'Give the name of a column, such as "loss.mean".')
 
 
 def _facts(simulation: Simulation) -> dict[str, object]:

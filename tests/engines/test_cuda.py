@@ -8,6 +8,7 @@ import torch
 from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, case, digits
 
 import tacit
+from support.integer_noise import integers
 from tacit.algorithms.algorithm import tensors_of
 from tacit.compression.subsets import random_subset
 from tacit.core import discrete_gaussian, integer_noise, randomness
@@ -181,7 +182,7 @@ def test_integer_noise_is_that_of_the_cpu(rows, columns, factor, dtype, by_kerne
         total = onto[0].clone()
         here.add_integers(tag, law, tick, source, onto)
         here.add_integers(tag, law, tick, source, total)
-        return onto.cpu(), total.cpu(), here.integers(tag, law, tick, source).cpu()
+        return onto.cpu(), total.cpu(), integers(here, tag, law, tick, source, columns).cpu()
 
     expected = added(*noise, 12)
     for tick in (12, torch.tensor([12], device="cuda")):
@@ -196,7 +197,7 @@ def test_integer_noise_can_be_captured():
     rows, there = torch.zeros(4, 501, dtype=torch.int32, device=device), source.to(device)
 
     def work():
-        rows.copy_(here.integers("n", law, tick, there))
+        rows.copy_(integers(here, "n", law, tick, there, 501))
         total.zero_()
         here.add_integers("n", law, tick, there, total)
 
@@ -204,7 +205,7 @@ def test_integer_noise_can_be_captured():
     for now in (1, 2, 7):
         tick.fill_(now)
         replay()
-        expected = here.integers("n", law, now, source)
+        expected = integers(here, "n", law, now, source, 501)
         assert torch.equal(rows.cpu(), expected)
         assert torch.equal(total.cpu(), expected.sum(0, dtype=torch.int32))
 
@@ -224,7 +225,7 @@ def test_ties_of_integer_noise_are_decided_as_on_the_cpu(monkeypatch):
     for module in (discrete_gaussian, integer_noise):
         monkeypatch.setattr(module, "base_table", lambda device: tables[device.type])
     on_cpu, on_gpu = (
-        Philox(5, width).integers("n", DiscreteGaussian(7), 6, source.to(device)).cpu()
+        integers(Philox(5, width), "n", DiscreteGaussian(7), 6, source.to(device), width).cpu()
         for device in ("cpu", "cuda")
     )
     assert torch.equal(on_cpu, on_gpu)

@@ -112,7 +112,9 @@ def words(tag, tick, i, count):
 @functools.cache
 def integers(tag, law, tick, i):
     """Integer noise of client i, as Python's integers."""
-    return Philox(SEED, P).integers(tag, law, tick, torch.tensor([i]))[0].tolist()
+    row = torch.zeros(1, P, dtype=torch.int32)
+    Philox(SEED, P).add_integers(tag, law, tick, torch.tensor([i]), row)
+    return row[0].tolist()
 
 
 @functools.cache

@@ -9,18 +9,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from support.suited import suited
-from tacit import (
-    DSGT,
-    LPPA,
-    Decor,
-    PrivateSGD,
-    Setting,
-    Simulation,
-    Task,
-    Topology,
-    models,
-    simulation,
-)
+from tacit import DSGT, LPPA, Decor, PrivateSGD, Setting, Simulation, Task, Topology, models
 from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
@@ -37,7 +26,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setattr(fixed_point, "TILE", 1 << 10)
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 15)
-    monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
+    monkeypatch.setattr(WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 
 def peak_bytes(algorithm, width, strategy):

@@ -248,7 +248,7 @@ def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
     assert names[0] == names[1]
     again = group.do("experiment", CONFIG, tmp_path / "ranks")
     assert [one[:2] for one in again] == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
-    assert "holds another run" in again[0][2]
+    assert "holds this run, which has ended" in again[0][2]
 
 
 @pytest.mark.parametrize("label", ["dsgt", "fedavg, local steps", "pdmm"])

@@ -164,7 +164,7 @@ def test_the_manifest_has_no_path_of_the_operator(base, done):
 
 def test_an_audit_of_the_federation_says_what_was_shared(done):
     subject = AuditedFederation.load(done.path).subject()
-    assert subject.experiment.setting.client_names == tuple(NAMES)
+    assert subject.experiment.setting.task.names == tuple(NAMES)
     assert "all clients learn these totals" in subject.experiment.task.disclosure
 
 

@@ -286,8 +286,20 @@ def test_missing_recordings_are_refused(refused, audit, finished):
     message = refused(f"audit out {QUICK} --set algorithm.lr=0.2")
     assert "--set does not go with a run folder" in message
     assert "tacit audit out/config.toml" in message
-    printed = audit("out -n 6 --no-attacks --adversary curious(1) --json")
+    # Without --iterations, what was recorded.
+    printed = audit("out --no-attacks --adversary curious(1) --json")
     assert json.loads(printed)["iterations"] == 6
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_short_runs_are_audited_whole(tacit_here, audit, config, early):
+    options = ["run.iterations_per_round=2", f"run.rounds={50 if early else 2}"]
+    # Time only grows, so the first record stays the best one.
+    options += ["stop.metric=wall_seconds", "stop.patience=2"] if early else []
+    sets = [word for option in options for word in ("--set", option)]
+    assert tacit_here("run", config, "--out", "short", *sets).code == 0
+    printed = audit("short --no-attacks --adversary curious(1) --json")
+    assert json.loads(printed)["iterations"] == 4
 
 
 @pytest.mark.parametrize(

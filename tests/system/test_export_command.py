@@ -198,7 +198,7 @@ def test_clients_with_names_are_found_by_them(folder, tmp_path):
 
 
 def test_a_folder_without_a_run_is_said(tmp_path):
-    with pytest.raises(tacit.Misuse, match="not the folder of a run"):
+    with pytest.raises(tacit.Misuse, match="is not a run folder"):
         call("export", tmp_path)
 
 
@@ -207,10 +207,58 @@ def test_a_run_from_python_as_onnx_says_what_to_do(tmp_path):
     task = tacit.Task.from_module(nn.Linear(4, 3), parts)
     graph = tacit.Topology.ring(3).mixing("metropolis")
     folder = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=1).save(tmp_path / "run")
-    with pytest.raises(tacit.Misuse, match="made in Python"):
+    with pytest.raises(tacit.Misuse, match=r"made in Python.*--module package\.module:MyModel"):
         call("export", folder, "--format", "onnx")
+    wrong = {
+        "nowhere:Net": "cannot be imported",
+        "json:loads": "cannot be made",
+        "torch.nn:Tanh": "does not fit a Tanh",
+    }
+    for name, message in wrong.items():
+        with pytest.raises(tacit.Misuse, match=message):
+            call("export", folder, "--format", "onnx", "--module", name)
     assert not list(folder.glob("*.onnx*"))
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
+
+
+SAVED_MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.embed = nn.Linear(6, 4, bias=False)
+        self.back = nn.Linear(4, 6, bias=False)
+        self.back.weight = nn.Parameter(torch.zeros(6, 4))
+        self.same = nn.Linear(6, 4, bias=False)
+        self.same.weight = self.embed.weight
+        self.last = nn.Linear(4, 3)
+        self.register_buffer("scale", torch.rand(6))
+    def forward(self, x):
+        x = self.frozen(x) * self.scale
+        return self.last(torch.tanh(self.embed(x)) + self.same(self.back(self.embed(x))))
+"""
+
+
+@pytest.mark.parametrize("client", ["1", "average"])
+def test_a_run_from_python_as_onnx_with_its_module(tmp_path, monkeypatch, client):
+    """Frozen parameters and buffers are random in each new module: they come from the folder."""
+    (tmp_path / "saved_export_net.py").write_text(SAVED_MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from saved_export_net import Net
+
+    parts = [(torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(3)]
+    task = tacit.Task.from_module(Net(), parts)
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    folder, path = run.save(tmp_path / "run"), tmp_path / "model.onnx"
+    words = ("export", folder, "--format", "onnx", "--out", path, "--client", client)
+    assert call(*words, "--module", "saved_export_net:Net").exit_code == 0
+    x = torch.randn(5, 6)
+    expected = run.module(client if client == "average" else int(client))(x)
+    torch.testing.assert_close(run_onnx(path, x)[1], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_local_parameters_in_a_file_are_named(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 
 import pytest
@@ -109,6 +110,58 @@ def test_an_export_says_how_rows_become_inputs(tacit_here, clinics):
     south = dataset.clients.index("south")
     x = torch.cat([dataset.client_parts[south][0], dataset.client_tests[south][0]])
     assert sorted(x.tolist()) == [pytest.approx(row, abs=1e-6) for row in rows]
+
+
+OWN_ROWS = """
+import random
+
+def records(client):
+    rng = random.Random(client)
+    return [{"age": rng.gauss(50, 9), "outcome": rng.choice("01")} for _ in range(30)]
+"""
+
+
+def sweep_table(folder):
+    found = json.loads((folder / "sweep.json").read_text())
+    return {tuple(cell["settings"].values()): cell["scores"] for cell in found["cells"]}
+
+
+def test_a_sweep_over_keys_of_own_tables(tacit_here, clinics):
+    # Names in the file are relative to the file, those on the command line to where it runs.
+    words = [
+        "sweep", "clinics.toml", "--over", "data.files=sites/{client}.csv,{client}.csv",
+        "--over", "data.test=0.1,0.3", "--metric", "auc", "--set", "run.rounds=1", "--out", "out",
+    ]  # fmt: skip
+    answer = tacit_here(*words)
+    assert answer.code == 0, answer.err
+    assert "data.files={client}.csv, data.test=0.1 cannot run" in answer.err
+    assert "rows that no run has seen" in answer.out
+    found = sweep_table(clinics / "out")
+    assert [len(scores) for scores in found.values()] == [1, 1, 0, 0]
+    assert tacit_here(*words, "--resume", "--json").code == 0
+    assert sweep_table(clinics / "out") == found
+    table = clinics / "sites" / "west.csv"
+    table.write_text(table.read_text() + "\n44,A,ill")
+    answer = tacit_here(*words, "--resume")
+    assert answer.code == 2
+    assert "the files that it names have changed" in answer.err
+
+
+@pytest.mark.slow
+def test_a_sweep_over_clients_of_a_function_in_two_processes(tacit, clinics):
+    (clinics / "own_rows.py").write_text(OWN_ROWS)
+    files = 'files = "sites/{client}.csv"'
+    text = (clinics / "clinics.toml").read_text(encoding="utf-8-sig")
+    (clinics / "clinics.toml").write_text(text.replace(files, 'function = "own_rows:records"'))
+    words = (
+        "sweep", "clinics.toml", "--over", "graph.clients=3,4", "--set", "run.rounds=1",
+        "--metric", "auc",
+    )  # fmt: skip
+    path = os.pathsep.join([str(clinics), os.environ.get("PYTHONPATH", "")])
+    for out, jobs in (("one", "1"), ("two", "2")):
+        answer = tacit(*words, "--jobs", jobs, "--out", out, PYTHONPATH=path)
+        assert answer.code == 0, answer.err
+    assert sweep_table(clinics / "one") == sweep_table(clinics / "two")
 
 
 def test_a_changed_table_is_another_run(tacit_here, clinics):

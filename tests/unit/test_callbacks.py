@@ -6,6 +6,7 @@ import torch
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.callbacks import MLflow, TensorBoard, WandB, best_index
+from tacit.engines.observation import recorded_columns
 
 CALLBACKS = tacit.callbacks
 
@@ -96,45 +97,61 @@ def test_a_best_checkpoint_that_was_never_written(tmp_path):
     [
         (lambda: CALLBACKS.EarlyStopping(patience=0), ["patience is 0"]),
         (lambda: CALLBACKS.EarlyStopping(min_change=math.nan), ["min_change is nan"]),
+        (lambda: CALLBACKS.BestCheckpoint(3, "x"), ["metric is 3"]),
     ],
 )
 def test_mistakes_are_found_before_the_run(make, words):
     assert_mentions(misuse_message(make), *words)
 
 
-@pytest.mark.parametrize("kind", ["EarlyStopping", "BestCheckpoint"])
-def test_an_unknown_metric_is_found_before_the_first_iteration(simulate, tmp_path, kind):
-    steps = []
-    options = {"path": tmp_path} if kind == "BestCheckpoint" else {}
-    callback = getattr(CALLBACKS, kind)(metric="loss.maen", **options)
-    message = misuse_message(
-        simulate, callback, progress=lambda simulation: steps.append(simulation.t)
-    )
-    assert_mentions(message, "loss.maen", "Did you mean 'loss.mean'")
-    assert steps == []
-
-
-def test_a_metric_of_ones_own_decides(tmp_path):
-    x = torch.linspace(-1, 1, 40)[:, None]
-    parts = [(x, (x[:, 0] > 0).long())] * 3
-    task = tacit.Task.from_module(torch.nn.Linear(1, 2), parts, test=parts[0])
-    graph = tacit.Topology.ring(3).mixing("metropolis")
-    best = CALLBACKS.BestCheckpoint("margin.mean", tmp_path)
-    stop = CALLBACKS.EarlyStopping("margin.mean", patience=2)
-
-    def margin(outputs, targets):
-        return (outputs[:, 1] - outputs[:, 0])[targets == 1].min()
-
-    run = tacit.simulate(
-        tacit.DSG(lr=0.1), task, graph, steps=6, record_every=2, metrics={"margin": margin},
-        callbacks=[best, stop],
-    )  # fmt: skip
-    assert run.history.column("margin.mean")[-1] > run.history.column("margin.mean")[0]
-    assert torch.equal(best.load(), run.theta)
-
-
 def test_something_that_is_no_callback(simulate):
     assert_mentions(misuse_message(simulate, 3), "callbacks has a int", "tacit.callbacks")
+
+
+def classify(*callbacks, **options):
+    """Simulate a classification without progress, which records AUC and a function."""
+    parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
+    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=parts[0])
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    metrics = {"auc": "auc", "constant": lambda outputs, targets: 1.0}
+    return tacit.simulate(
+        tacit.DSG(lr=1e-30), task, graph, steps=6, record_every=1, metrics=metrics,
+        callbacks=callbacks, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", ["auc", "auc.mean", "auc.clients.2", "constant", "baseline"])
+def test_any_recorded_metric_stops_a_run(metric, tmp_path):
+    best = CALLBACKS.BestCheckpoint(metric, tmp_path / "best")
+    run = classify(CALLBACKS.EarlyStopping(metric, patience=2), best)
+    assert run.history[-1].step == 2
+    assert best.load().shape == run.theta.shape
+    assert run.history.column("auc") == run.history.column("auc.mean")
+
+
+def test_a_metric_that_is_not_recorded_is_refused_before_the_run(simulate, tmp_path):
+    for stop in (CALLBACKS.EarlyStopping, lambda name: CALLBACKS.BestCheckpoint(name, tmp_path)):
+        message = misuse_message(simulate, stop("auc"))
+        assert_mentions(message, "'auc'", "Known: loss.mean", "msd")
+        # Quadratic functions have no accuracy, so waiting for a better one makes no sense.
+        assert_mentions(misuse_message(simulate, stop("accuracy.mean")), "'accuracy.mean'")
+    assert "accuracy" not in message
+    assert not list(tmp_path.iterdir())
+    assert_mentions(
+        misuse_message(classify, CALLBACKS.EarlyStopping("acuracy.mean")),
+        "Did you mean 'accuracy.mean'?", "constant.mean",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("own_tests", [False, True])
+def test_the_columns_are_known_before_the_run(own_tests):
+    parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
+    test = parts if own_tests else parts[0]
+    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=test).with_metrics(["f1"])
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=1)
+    measured = [name for name in run.history.columns if run.history[0].value(name) is not None]
+    assert sorted(recorded_columns(task)) == sorted(measured)
 
 
 def test_tensorboard_reads_what_was_logged(simulate, tmp_path):

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="list|PAPER/ARTIFACT", help="Artifact; `list` shows all.")
+        str,
+        typer.Argument(
+            metavar="list|status|all|report|PAPER/ARTIFACT",
+            help="Artifact. `list` shows all, `status` what is missing, `all` measures that; "
+            "`report` writes the report about all results.",
+        ),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A smaller version that takes minutes on two cores.")
@@ -50,6 +55,9 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Processes that measure cells at the same time.")
     ] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Of `all`: begin only what ends within them.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print result.json, and nothing else.")
     ] = False,
@@ -58,7 +66,21 @@ def reproduce(
     if name == "list":
         _list(as_json)
         return
+    if name == "report":
+        from tacit_papers.framework.filled_text import write_report
+
+        print(f"Report: {write_report(out)}")
+        return
+    if name in ("status", "all"):
+        from tacit_papers.backlog_cli import BacklogOptions, measure_all, show_status
+
+        asked = {"--quick": quick, "--repeats": repeats, "--only": only, "--redraw": redraw}
+        options = BacklogOptions(out, minutes, device, data, resume, jobs, as_json)
+        options.refuse({option: value for option, value in asked.items() if value}, name)
+        (show_status if name == "status" else measure_all)(options)
+        return
     from tacit.core.devices import check_device
+    from tacit_papers.backlog_cli import duration
     from tacit_papers.framework.cells import Scale
     from tacit_papers.framework.drawing import write_figure
     from tacit_papers.framework.registry import find_artifact
@@ -81,7 +103,7 @@ def reproduce(
         console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def report_measured(done: int, total: int, seconds: float) -> None:
-        report(f"{artifact.name}: {done} of {total} measured, {_duration(seconds)} left")
+        report(f"{artifact.name}: {done} of {total} measured, {duration(seconds)} left")
 
     runs = len(request.cells()) * len(request.seeds)
     with ProgressBars(console, runs=runs) as bars, ProgressBar(console) as bar:
@@ -114,8 +136,8 @@ def _check_redraw(request: Reproduction) -> None:
             f"There are no results of {name} in {request.out}.",
             "Measure it first, without --redraw.",
         )
-    file = ResultsFile.empty(request.folder, request.artifact, request.scale)
-    if outdated := file.refresh():
+    request.check_scale()
+    if outdated := ResultsFile.read(request.folder, request.artifact, request.scale).outdated:
         raise Misuse(
             f"{len(outdated)} cells of {name} are measured in another way now, such as "
             f"{' · '.join(outdated[0])}: --redraw would lose their numbers.",
@@ -171,7 +193,3 @@ def _entry(result: ArtifactResult, key: tuple[str, ...]) -> str:
         return ""
     paper = result[key].paper
     return result.formatted(key) + ("" if paper is None else f"\n({paper})")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -62,3 +62,21 @@ def test_unknown_artifacts_and_cells_are_errors(tacit_here):
     nothing = tacit_here("reproduce", "lppa/table1", *cells)
     assert nothing.code == 2
     assert "rule: DSGT, DP, LPPA" in nothing.err
+
+
+def test_status_tells_what_is_missing_and_all_begins_with_it(tacit_here, tmp_path):
+    empty = tacit_here("reproduce", "status", "--out", "out")
+    assert empty.code == 0, empty.err
+    assert "tacit reproduce all --resume --out out" in empty.out
+    assert not (tmp_path / "out").exists()
+    assert tacit_here("reproduce", "findings/epsilon", "--out", "out").code == 0
+    status = tacit_here("reproduce", "status", "--out", "out", "--json")
+    rows = {row["name"]: row for row in json.loads(status.out)}
+    assert rows["findings/epsilon"]["missing"] == []
+    assert len(rows["lppa/table1"]["missing"]) == 90
+    refused = tacit_here("reproduce", "all", "--out", "out")
+    assert refused.code == 2
+    assert "--resume" in refused.err
+    wrong = tacit_here("reproduce", "all", "--quick", "--resume", "--out", "out")
+    assert wrong.code == 2
+    assert "--quick" in wrong.err

@@ -40,8 +40,8 @@ def test_verdicts_follow_from_the_numbers(name, tmp_path):
     shutil.copytree(RESULTS / name, tmp_path / name)
     text = read(f"{name}/result.json")
     scale = Scale(json.loads(text)["quick"])
-    file = ResultsFile.empty(tmp_path / name, ARTIFACTS[name], scale)
-    assert file.refresh() == []
+    file = ResultsFile.read(tmp_path / name, ARTIFACTS[name], scale)
+    assert file.outdated == []
     assert as_text(file.as_dict()) == text
 
 

@@ -88,8 +88,8 @@ def test_every_cell_is_measured_with_every_seed_and_stored_with_its_description(
     assert [cell["measure"]["base"] for cell in cells] == [90.0, 80.0, 89.95]
     assert [one["seed"] for one in cells[0]["repeats"]] == [0, 1, 2]
     assert cells[0]["key"] == {"data": "digits", "rule": "plain"}
-    again = ResultsFile.empty(tmp_path / "trial" / "table", trial([]), FULL)
-    assert again.refresh() == []
+    again = ResultsFile.read(tmp_path / "trial" / "table", trial([]), FULL)
+    assert again.outdated == []
     assert again.result.cells_as_dicts() == result.cells_as_dicts()
 
 

@@ -27,7 +27,7 @@ class PrivateAlgorithm(Algorithm):
         Args:
             promise: The guarantee.
             facts: What it depends on.
-            graph: Who is connected with whom.
+            graph: The communication graph.
 
         Raises:
             Misuse: If the promise cannot be kept.
@@ -88,9 +88,9 @@ def prepare(
         raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
     if task.disclosure and math.isfinite(promise.epsilon):
         raise Misuse(
-            f"The guarantee does not cover exact sums of columns: {task.disclosure}.",
-            'Load tables with public constants, e.g. schema={"age": {"mean": 50, "std": 20}}, or '
-            "with standardize=False.",
+            f"The guarantee does not cover what clients share before training: {task.disclosure}.",
+            'Load tables with public constants, e.g. schema={"age": {"mean": 50, "std": 20}}, and '
+            "declared classes; with standardize=False no sums are shared either.",
         )
     return algorithm.prepared(promise, facts, graph)
 

@@ -248,9 +248,10 @@ def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
     task, graph = audit.setting.task, audit.setting.graph
     if task.disclosure:
         why = (
-            f"But before training, {task.disclosure}. These totals have no noise: no ε covers them."
+            f"But what is shared before training has no noise, and no ε covers it: "
+            f"{task.disclosure}."
         )
-        return "Not proven: statistics have no noise", why
+        return "Not proven: what is shared before training has no noise", why
     edges = graph.edges.tolist()
     for victim in audit.victims:
         neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}

@@ -113,7 +113,7 @@ def run_audit(
     if transcript is None:
         transcript = record_iterations(setting, chosen, iterations, report)
     keep = transcript.keep
-    last = transcript.steps if keep.ticks is None else min(transcript.steps, keep.ticks[1])
+    last = transcript.last_tick
     if last < iterations:
         raise Misuse(
             f"The audit needs {iterations} iterations, but the transcript has {last}.",

@@ -79,8 +79,14 @@ def audit(
         ),
     ] = None,
     iterations: Annotated[
-        int, typer.Option("-n", "--iterations", min=1, help="Number of iterations to audit.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            "-n",
+            "--iterations",
+            min=1,
+            help="Number of iterations to audit (default: 10, or all of a shorter run).",
+        ),
+    ] = None,
     delta: Annotated[
         float | None,
         typer.Option(help="δ of the privacy guarantee (default: the promised one, or 1e-5)."),
@@ -199,7 +205,7 @@ def audit(
         with ProgressBar(Console(stderr=True)) as progress:
             sent = audit_sent(
                 NodeFolder(source),
-                iterations=iterations,
+                iterations=found[""].iterations,
                 data=None if data is None else str(data),
                 attacks=options if invert else None,
                 allowed_code=allow_code or (),

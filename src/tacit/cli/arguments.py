@@ -27,6 +27,9 @@ Jobs = Annotated[
     int,
     typer.Option(min=1, help="Runs at the same time, each in a process with its share of threads."),
 ]
+Seeds = Annotated[
+    int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 AllowCode = Annotated[
     list[str] | None,

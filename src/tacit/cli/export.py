@@ -32,6 +32,14 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file (default: in the folder).")
     ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACKAGE:NAME",
+            help="A class or function that makes a module of the run's architecture, for ONNX of a "
+            "run that Python saved.",
+        ),
+    ] = None,
     allow_code: AllowCode = None,
 ) -> None:
     """Write a trained model to a file for PyTorch, safetensors or ONNX."""
@@ -47,7 +55,13 @@ def export(
     named = client in (run.summary.get("names") or ())
     is_number = client.isascii() and client.isdigit() and not named
     path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"
-    beside = write(run, int(client) if is_number else client, form.value, path)
+    architecture = None
+    if module is not None:
+        from tacit.config.tasks import make_module
+
+        architecture = make_module(module, "--module", {})
+    number = int(client) if is_number else client
+    beside = write(run, number, form.value, path, architecture)
     print(f"Model: {path}\nDescription: {beside}")
     if local := local_parameters(run):
         print(

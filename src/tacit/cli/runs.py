@@ -21,6 +21,7 @@ from tacit.cli.arguments import (
     Out,
     Overrides,
     Resume,
+    Seeds,
     print_note,
 )
 from tacit.cli.metric_tables import (
@@ -106,9 +107,7 @@ def compare(
         str,
         typer.Option(help="Names separated by commas, options by +, e.g. NAME,NAME+fresh=true."),
     ],
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
-    ] = 3,
+    seeds: Seeds = 3,
     metric: Annotated[
         str | None,
         typer.Option(help="Metric of the differences, e.g. auc or own_test.f1; default: accuracy."),

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import ConfigFile, Data, Jobs, Json, Out, Overrides, Resume, print_note
+from tacit.cli.arguments import (
+    ConfigFile,
+    Data,
+    Jobs,
+    Json,
+    Out,
+    Overrides,
+    Resume,
+    Seeds,
+    print_note,
+)
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -34,13 +44,11 @@ def sweep(
         int | None,
         typer.Option("--random", min=1, help="Draw so many combinations instead of all."),
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
-    ] = 1,
+    seeds: Seeds = 1,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Column of the history that judges (default: accuracy.mean, msd or loss.mean)."
+            help="Metric that judges, such as auc (default: accuracy.mean, msd or loss.mean)."
         ),
     ] = None,
     jobs: Jobs = 1,

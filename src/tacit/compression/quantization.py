@@ -28,7 +28,7 @@ from tacit.core.native import codecs
 BLOCK = 1 << 22
 # Squares this far apart are added first.
 STRIDE = 1 << 17
-BASE = 1.5 * 2.0**20
+# The bits of BASE = 1.5 · 2²⁰ as a float64.
 _BITS_OF_BASE = 0x4138 << 48
 
 

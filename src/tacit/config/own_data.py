@@ -131,10 +131,9 @@ def check_disclosure(config: Config, disclosure: str) -> None:
     """Raise Misuse if a guarantee would not cover what clients tell to prepare their data."""
     if config.privacy is not None and math.isfinite(config.privacy.epsilon) and disclosure:
         raise Misuse(
-            "[privacy] promises a guarantee, which does not cover exact sums of columns: "
-            f"{disclosure}.",
-            "Set public constants in [data.schema], e.g. age = { mean = 50, std = 20 }, or "
-            "standardize = false.",
+            "[privacy] promises a guarantee, which does not cover what clients share before "
+            f"training: {disclosure}.",
+            "With standardize = false no sums are shared either.",
         )
 
 

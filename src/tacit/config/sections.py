@@ -283,7 +283,7 @@ class RunSection(Section):
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep; older ones are removed."""
     keep_best: str | None = None
-    """Metric such as "accuracy.mean"; the best state by it is kept in the folder `best`."""
+    """Metric such as "auc" or "loss.mean"; the best state by it is kept in the folder `best`."""
     allow_divergence: bool = False
     """Continue when a state becomes NaN or infinite, and report it in the summary."""
     clip: ClipSection | None = None
@@ -294,7 +294,7 @@ class StopSection(Section):
     """When to end a run early; without this section it runs to its end. Nodes ignore it."""
 
     metric: str = "loss.mean"
-    """Column of the history; less is better for losses and distances, more for others."""
+    """Metric such as "auc" or "loss.mean"; of losses and distances less is better, else more."""
     patience: PositiveInt = 5
     """Number of records without a better one after which the run ends."""
     min_change: float = 0.0

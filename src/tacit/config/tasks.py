@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -75,11 +75,6 @@ def add_metrics(config: Config, task: Task) -> Task:
     """The task with the metrics of run.metrics, if that is set."""
     metrics = make_metrics(config)
     return task if metrics is None else task.with_metrics(metrics, "run.metrics")
-
-
-def metric_names(config: Config) -> list[str]:
-    """What the metrics of run.metrics are called in histories."""
-    return [name.rpartition(":")[2] for name in config.run.metrics or ()]
 
 
 def make_metrics(config: Config) -> Metrics | None:
@@ -199,17 +194,7 @@ def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: 
 def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
     """Make a user's model and check that it fits the data."""
     key = f"name = {section.name!r}"
-    make = import_object(section.name, "name")
-    # Before it is called: the configuration may come from someone else.
-    if not (issubclass(make, nn.Module) if isinstance(make, type) else callable(make)):
-        remedy = "Name a module class, or a function that returns a module."
-        raise Misuse(f"{key} is not a torch.nn.Module.", remedy)
-    try:
-        module = make(**section.options)
-    except Exception as problem:  # whatever the user's code raises
-        raise Misuse(f"{key} cannot be made: {problem}.", "Check its options.") from None
-    if not isinstance(module, nn.Module):
-        raise Misuse(f"{key} does not return a torch.nn.Module.", "Name a module class.")
+    module = make_module(section.name, "name", section.options)
     x = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():
@@ -225,4 +210,24 @@ def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -
             f"{key} gives an output of shape {output} for {len(x)} samples.",
             f"The data have {classes} classes: make it ({len(x)}, {classes}).",
         )
+    return module
+
+
+def make_module(path: str, key: str, options: Mapping[str, Any]) -> nn.Module:
+    """Call the module class, or the function that returns a module, at "package.module:Name".
+
+    Raises:
+        Misuse: If it cannot be imported or does not make a module; `key` is what it is called.
+    """
+    make, named = import_object(path, key), f"{key} = {path!r}"
+    # Before it is called: the configuration may come from someone else.
+    if not (issubclass(make, nn.Module) if isinstance(make, type) else callable(make)):
+        remedy = "Name a module class, or a function that returns a module."
+        raise Misuse(f"{named} is not a torch.nn.Module.", remedy)
+    try:
+        module = make(**options)
+    except Exception as problem:  # whatever the user's code raises
+        raise Misuse(f"{named} cannot be made: {problem}.", "Check its options.") from None
+    if not isinstance(module, nn.Module):
+        raise Misuse(f"{named} does not return a torch.nn.Module.", "Name a module class.")
     return module

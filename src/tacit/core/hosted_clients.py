@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from torch import Tensor
 
@@ -18,6 +18,14 @@ from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows
 
 Apply = Callable[..., Tensor]  # (step, *rows) → step(*rows)
+
+
+class SamplingRule(NamedTuple):
+    """How often samples are drawn and how their gradients are clipped: see `Here.clipped_sum`."""
+
+    bound: float
+    rate: float
+    rounding: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,17 +119,20 @@ class HostedClients(Here):
         local: int = 0,
         rounding: float = ROUNDING,
     ) -> Tensor:
-        sampling = self.sampling(bound, rate, local, rounding)
-        return self.objective.clipped_sum(theta, sampling, self.batch(local))
+        return self.sampled_sum(theta, SamplingRule(bound, rate, rounding), local)
 
-    def sampling(self, bound: float, rate: float, local: int, rounding: float) -> Sampling:
+    def sampled_sum(self, theta: Tensor, rule: SamplingRule, local: int) -> Tensor:
+        """`clipped_sum` with its options in one object."""
+        return self.objective.clipped_sum(theta, self.sampling(rule, local), self.batch(local))
+
+    def sampling(self, rule: SamplingRule, local: int) -> Sampling:
         """The sampling of gradient `local` of this step, from the clients' own randomness."""
         tag, tick, ids = f"{RESERVED} sampling/{local}", self._tick, self.graph.host_ids
 
         def draw(rows: Tensor, width: int) -> Tensor:
             return self.randomness.words(tag, tick, ids[rows], width)
 
-        return Sampling(rate, bound, draw, rounding)
+        return Sampling(rule.rate, rule.bound, draw, rule.rounding)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return self.objective.minimise(linear, curvature, self.batch(0))

@@ -141,27 +141,6 @@ class Randomness(Protocol):
         """Uniform 32-bit words [len(source), width] as int64, each row secret to its client."""
         ...
 
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        """Integer noise of `source`, int32 [k, width], each row secret to its client.
-
-        It is the noise that `add_integers` adds to zeros.
-
-        Args:
-            tag: The name of the noise stream.
-            law: The distribution of each number.
-            tick: The counter of iterations.
-            source: The client of each row, [k].
-            width: The width of the rows; that of a model by default.
-        """
-        ...
-
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:
@@ -241,19 +220,6 @@ class Philox:
         for rows, columns in tiles(len(source), width, out.device):
             ends = (source[rows], target[rows])
             out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
-        return out
-
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        shape = (len(source), self.width if width is None else width)
-        out = torch.zeros(shape, dtype=torch.int32, device=source.device)
-        self.add_integers(tag, law, tick, source, out)
         return out
 
     def add_integers(

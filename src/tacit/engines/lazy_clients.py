@@ -12,9 +12,8 @@ from tacit.algorithms.algorithm import tensors_of
 from tacit.core.codec import Codec
 from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.here import Function, Network
-from tacit.core.hosted_clients import HostedClients
+from tacit.core.hosted_clients import HostedClients, SamplingRule
 from tacit.core.neighbourhood import Neighbourhood
-from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import CodedRows, EdgeRows, Sent, is_shared, received, shared
 from tacit.engines.lazy_rows import (
     Added,
@@ -123,17 +122,10 @@ class LazyClients(HostedClients):
 
         return Computed(write, theta, self.workspace)
 
-    def clipped_sum(
-        self,
-        theta: Any,
-        bound: float,
-        rate: float,
-        local: int = 0,
-        rounding: float = ROUNDING,
-    ) -> Any:
+    def sampled_sum(self, theta: Any, rule: SamplingRule, local: int) -> Any:
         rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
-        number, sampling = self.batch(local), self.sampling(bound, rate, local, rounding)
-        self.workspace.drawn[local] = bound, rate, rounding
+        number, sampling = self.batch(local), self.sampling(rule, local)
+        self.workspace.drawn[local] = rule
 
         def write(out: Tensor, value: Tensor) -> None:
             self.objective.clipped_sum(value, sampling, number, out)

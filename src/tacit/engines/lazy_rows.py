@@ -26,6 +26,7 @@ from torch import Tensor
 
 from tacit.core import native
 from tacit.core.errors import Misuse
+from tacit.core.hosted_clients import SamplingRule
 from tacit.core.rows import is_shared, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers, is_only_reference
@@ -36,21 +37,17 @@ State = TypeVar("State")
 Coefficient = float | Tensor  # A tensor without dimensions in a captured step, else a number.
 
 
-# Bound, rate and rounding of a sum over drawn samples.
-Drawn = tuple[float, float, float]
-
-
 @dataclass(frozen=True)
 class Workspace:
     """What evaluation uses: recycled memory, and the threads that share the work.
 
     `drawn` notes which gradients of an iteration are sums over samples that are drawn, with their
-    bound and rate; None for gradients on batches. Captured iterations prepare them.
+    rule; None for gradients on batches. Captured iterations prepare them.
     """
 
     buffers: Buffers = field(default_factory=Buffers)
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
-    drawn: dict[int, Drawn | None] = field(default_factory=dict)
+    drawn: dict[int, SamplingRule | None] = field(default_factory=dict)
 
     def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
         """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass.

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from tacit.engines.group import Hosted
 from tacit.engines.model_scores import CommonScores, OwnScores
-from tacit.record.history import Record
+from tacit.record.history import SCALARS, Record, Spread
 from tacit.tasks.client_tests import ClientTests
 from tacit.tasks.evaluation import Evaluation
+from tacit.tasks.task import Task
 
 MAX_EVALUATED_CLIENTS = 32
 
@@ -75,6 +76,25 @@ def observe(
         per_client,
         common.predictions,
     )
+
+
+def recorded_columns(task: Task) -> list[str]:
+    """The columns that records of a run of this task have."""
+    evaluation, own = task.evaluation, task.own_tests
+    counted = ("accuracy",) if evaluation.has_accuracy else ()
+    common = ("loss", *counted, *evaluation.metric_names)
+    own_metrics: tuple[str, ...] = ()
+    if own is not None:
+        counted = ("accuracy", "baseline") if evaluation.has_accuracy else ()
+        own_metrics = tuple(f"own_test.{one}" for one in ("loss", *counted, *own.metric_names))
+    unknown = {"msd": task.optimum is None, "baseline": not evaluation.has_accuracy}
+    clients = evaluated_clients(task.clients) if evaluation.metric_names or own else ()
+    metrics = (*common, *own_metrics)
+    return [
+        *(f"{metric}.{part}" for metric in metrics for part in Spread.__annotations__),
+        *(name for name in SCALARS if not unknown.get(name)),
+        *(f"{metric}.clients.{client}" for metric in metrics for client in clients),
+    ]
 
 
 def evaluated_clients(count: int) -> list[int]:

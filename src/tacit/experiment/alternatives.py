@@ -42,9 +42,10 @@ FIRST_LOOK = 3  # iterations in which most candidates already leak
 SHOWN = 3  # candidates that are described
 FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
-PUBLIC_CONSTANTS = (
-    "Public constants for numbers in `[data.schema]`, or `data.standardize = false`: no totals of "
-    "columns are shared, which have no noise. Guarantees need that."
+DECLARED = (
+    "`[data.schema]` with public constants for numbers and the categories of other columns, and "
+    "`data.classes`: nothing is shared before training, where nothing has noise. Guarantees need "
+    "that. With `data.standardize = false` no sums are shared either."
 )
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
@@ -52,11 +53,19 @@ OUTPUT_RANK = LEVELS.index("difference")
 
 @dataclass(frozen=True)
 class Knows:
-    """What one adversary learns: the rank of its best leak, in words, and ε of the whole run."""
+    """What one adversary learns.
+
+    Attributes:
+        rank: Of its best leak.
+        leak: The same in words.
+        epsilon: ε of the whole run, if it is proved.
+        ideal_epsilon: The same for ideal real-valued noise, if it is proved for that only.
+    """
 
     rank: int
     leak: str
     epsilon: float
+    ideal_epsilon: float = math.inf
 
     @property
     def is_guaranteed(self) -> bool:
@@ -92,10 +101,11 @@ def with_alternatives(
     if not experiment.setting.world.is_static:
         # Proofs for whole runs need iterations that are alike.
         only = "Changes are examined for a fixed graph, with all clients and no delay, only."
-        return replace(answer, changes=[only])
-    found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
+        found = [only]
+    else:
+        found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
     if experiment.task.disclosure:
-        found.insert(0, PUBLIC_CONSTANTS)
+        found.insert(0, DECLARED)
     return replace(answer, changes=found)
 
 
@@ -254,12 +264,15 @@ def _examine(
                 parameters=experiment.task.parameters,
                 delta=1e-5 if budget is None else budget.delta,
             )
-        is_proof = bound is not None and IDEAL_NOISE not in bound.assumptions
-        epsilon = bound.epsilon if bound is not None and is_proof else math.inf
+        epsilon = ideal = math.inf
+        if bound is not None and IDEAL_NOISE in bound.assumptions:
+            ideal = bound.epsilon
+        elif bound is not None:
+            epsilon = bound.epsilon
         leak = describe_knowledge(leakage).replace(
             f"see gradients of client {victim} ", "see its gradients "
         )
-        found.append(Knows(rank, leak, epsilon))
+        found.append(Knows(rank, leak, epsilon, ideal))
     return found
 
 
@@ -281,6 +294,12 @@ def _outcome(knows: Knows) -> str:
     if math.isfinite(knows.epsilon):
         epsilon = rounded_up(knows.epsilon)
         return f"can learn at most ε = {epsilon} in the whole run ({strength(knows.epsilon)})"
+    if math.isfinite(knows.ideal_epsilon):
+        epsilon = rounded_up(knows.ideal_epsilon)
+        return (
+            f"can learn at most ε = {epsilon} in the whole run ({strength(knows.ideal_epsilon)}) "
+            "if noise is ideal, which in floating point it is not"
+        )
     noisy = knows.rank <= LEVELS.index("noisy")
     return f"{knows.leak}, without a guarantee" if noisy else knows.leak
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -21,9 +21,10 @@ from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config, no_note
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 from tacit.core.provenance import current_provenance
-from tacit.core.storage import require_writable, write_json, write_text
+from tacit.core.storage import read_json, require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
@@ -40,6 +41,12 @@ class AuditSubject:
     folder: RunFolder | None = None
     transcript: Transcript | None = None
     final: Tensor | None = None  # trained models [N, P]
+    ended_after: int | None = None  # iterations of a run that has ended
+
+    @property
+    def steps(self) -> int:
+        """Iterations of the whole run: all that are planned, unless it ended before."""
+        return self.experiment.steps if self.ended_after is None else self.ended_after
 
 
 def load_subject(
@@ -74,8 +81,11 @@ def load_subject(
                 "Record the run again.",
             )
     saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, expected)
-    final = None if saved is None or saved.step < experiment.steps else saved.state.theta
-    return AuditSubject(experiment, folder, transcript, final)
+    ended = read_json(folder.summary).get("steps") if folder.summary.exists() else None
+    ended = ended if is_count(ended, 0) else None
+    subject = AuditSubject(experiment, folder, transcript, ended_after=ended)
+    final = None if saved is None or saved.step < subject.steps else saved.state.theta
+    return replace(subject, final=final)
 
 
 def load_variants(
@@ -130,7 +140,7 @@ def audit(
         victim: One client or several whose data are at stake, by number, or by name if they have
             names.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
-            of a shorter run.
+            that a shorter run or its transcript has.
         delta: δ of the differential-privacy guarantee. By default the promised one, or 1e-5.
         attacks: Whether to attack, and how hard. False only proves and bounds.
         canaries: How hard canaries try that are measured without attacks.
@@ -164,7 +174,7 @@ def audit(
     else:
         if not isinstance(subject, AuditSubject):
             subject = load_subject(subject, overrides, data_folder)
-        setting, steps = subject.experiment.setting, subject.experiment.steps
+        setting, steps = subject.experiment.setting, subject.steps
         transcript, final = subject.transcript, subject.final
         if transcript is not None:
             _check_held(transcript, adversaries or ())
@@ -175,7 +185,8 @@ def audit(
             with_positions(one, names) if isinstance(one, str) else one for one in adversaries
         ]
     if iterations is None:
-        iterations = min(10, max(1, steps))
+        recorded = steps if transcript is None else transcript.last_tick
+        iterations = max(1, min(10, steps, recorded))
     if iterations > steps:
         raise Misuse(
             f"The audit needs {iterations} iterations, but the run has {steps}.",

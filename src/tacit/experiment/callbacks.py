@@ -6,11 +6,22 @@ import os
 
 from tacit.callbacks import BestCheckpoint, EarlyStopping, MLflow, TensorBoard, WandB
 from tacit.config.sections import Config
-from tacit.config.tasks import metric_names
 from tacit.core.errors import prefix_errors
+from tacit.engines.observation import recorded_columns
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record.callbacks import Callback
-from tacit.record.history import check_column
+from tacit.record.history import find_column
+from tacit.tasks import Task
+
+
+def check_metrics(config: Config, task: Task) -> None:
+    """Raise Misuse if [stop] or run.keep_best name a metric that runs of the task do not record."""
+    columns = recorded_columns(task)
+    stop = None if config.stop is None else config.stop.metric
+    for key, metric in (("[stop]", stop), ("run.keep_best", config.run.keep_best)):
+        if metric is not None:
+            with prefix_errors(key):
+                find_column(metric, columns)
 
 
 def make_callbacks(config: Config, folder: RunFolder) -> list[Callback]:
@@ -18,11 +29,9 @@ def make_callbacks(config: Config, folder: RunFolder) -> list[Callback]:
     callbacks: list[Callback] = []
     if config.stop is not None:
         with prefix_errors("[stop]"):
-            check_column(config.stop.metric, metric_names(config))
             callbacks.append(EarlyStopping(**config.stop.model_dump()))
     if config.run.keep_best is not None:
         with prefix_errors("run.keep_best"):
-            check_column(config.run.keep_best, metric_names(config))
             place = folder.path / "best"
             callbacks.append(BestCheckpoint(config.run.keep_best, place, fingerprint(config)))
     if (log := config.log) is not None:

@@ -31,7 +31,9 @@ INSTALL_ONNX = (
 )
 
 
-def export(run: SavedRun, client: int | str, form: Format, out: Path) -> Path:
+def export(
+    run: SavedRun, client: int | str, form: Format, out: Path, module: nn.Module | None = None
+) -> Path:
     """Write a model of a run to a file, and what it needs to be used to a JSON file beside it.
 
     Args:
@@ -40,6 +42,8 @@ def export(run: SavedRun, client: int | str, form: Format, out: Path) -> Path:
         form: "torch": a state_dict for `torch.load(file, weights_only=True)`; "safetensors": the
             same tensors; "onnx": the whole model, for any number of samples.
         out: The file.
+        module: A module of the run's architecture, which is changed. ONNX needs it for runs that
+            were made in Python.
 
     Returns:
         The JSON file: inputs, names of the classes, the data, and how the model was trained.
@@ -51,7 +55,7 @@ def export(run: SavedRun, client: int | str, form: Format, out: Path) -> Path:
     writers: dict[Format, Callable[[Path], None]] = {
         "torch": lambda part: torch.save(run.state_dict(client), part),
         "safetensors": lambda part: _write_safetensors(run.state_dict(client), facts, part),
-        "onnx": lambda part: _write_onnx(run, client, facts, part),
+        "onnx": lambda part: _write_onnx(run, client, facts, part, module),
     }
     beside = out.with_name(f"{out.name}.json")
     try:
@@ -121,10 +125,12 @@ class _Outputs(nn.Module):
         return logits_of(self.module(*inputs))
 
 
-def _write_onnx(run: SavedRun, client: int | str, facts: dict[str, Any], path: Path) -> None:
+def _write_onnx(
+    run: SavedRun, client: int | str, facts: dict[str, Any], path: Path, given: nn.Module | None
+) -> None:
     if missing := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
         raise Misuse(f"ONNX files need the package {missing[0]}.", INSTALL_ONNX)
-    module = run.module(client)
+    module = run.module(client, given)
     assert run.layout is not None
     write_onnx(module, run.layout, facts, path)
 

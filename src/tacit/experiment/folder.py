@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.own_data import files_digest
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
 from tacit.core.toml import to_toml
+from tacit.record.checkpoint import saved_fingerprint
 from tacit.record.history import History
 from tacit.report.finished_run import StoredModel
 
@@ -24,6 +27,9 @@ NEUTRAL_RUN_KEYS = (
 
 # Bytes of a label in the name of a folder; file systems allow 255 in all.
 MAX_NAME = 120
+
+# How much a message says of what differs between two configurations.
+MAX_DIFFERENCES, MAX_SHOWN = 5, 60
 
 # Sections that do not change the states either.
 NEUTRAL_SECTIONS = ("transcript", "stop", "log")
@@ -57,10 +63,43 @@ class RunFolder:
                 f"The output folder {self.path} is not empty.", "Choose another with --out."
             )
 
+    def require_new(self, config: Config, resume: str) -> None:
+        """Raise Misuse if the folder holds anything; of a run, say which and how to continue it.
+
+        Args:
+            config: What is to run.
+            resume: The command that continues the run in the folder.
+        """
+        try:
+            found = self.read_config() if self.config.exists() else None
+        except Misuse:
+            # No configuration of this version; what it is, the user knows.
+            found = None
+        if found is None:
+            self.require_empty()
+            return
+        if different := self._differences(found, config):
+            problem = f"The output folder {self.path} holds another run: {different}."
+        elif self.summary.exists():
+            problem = f"The output folder {self.path} holds this run, which has ended."
+            raise Misuse(problem, "Choose another with --out, or remove it first.")
+        else:
+            problem = f"The output folder {self.path} holds this run, which was stopped."
+        other = "Choose another with --out, or continue" if different else "Continue"
+        raise Misuse(problem, f"{other} that run with --resume:\n  {resume}")
+
     def require_same_run(self, config: Config, remedy: str) -> None:
         """Raise Misuse if the folder holds a run with another configuration."""
-        if self.config.exists() and fingerprint(self.read_config()) != fingerprint(config):
-            raise Misuse(f"The run in {self.path} has another configuration.", remedy)
+        if self.config.exists() and (different := self._differences(self.read_config(), config)):
+            problem = f"The run in {self.path} has another configuration: {different}."
+            raise Misuse(problem, remedy)
+
+    def _differences(self, found: Config, given: Config) -> str:
+        """What distinguishes the run here from another; empty if nothing does."""
+        saved = saved_fingerprint(self.checkpoints)
+        if (listed := differences(found, given)) or saved in (None, fingerprint(given)):
+            return listed
+        return "the files that it names have changed since"
 
     def create(self, config: Config) -> None:
         """Make the folder, or use an empty one, and write the configuration."""
@@ -76,14 +115,17 @@ class RunFolder:
         write_text(self.config, to_toml(config.as_dict()))
 
     def read_config(self) -> Config:
+        return make_config(self.read_sections(), origin=str(self.config))
+
+    def read_sections(self) -> dict[str, Any]:
+        """The sections of config.toml, which need not be a configuration that can be run."""
         try:
-            values = tomllib.loads(self.config.read_text(encoding="utf-8"))
+            return tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
             raise Misuse(
-                f"{self.path} is not a run folder: {problem}.",
-                "Give a folder that `tacit run` made.",
+                f"{self.path} is not a run folder: {first_line(problem)}.",
+                "Give a folder that `tacit run` or Run.save wrote.",
             ) from None
-        return make_config(values, origin=str(self.config))
 
     def read_history(self) -> History:
         """The records so far, without a last line that a killed run did not complete."""
@@ -115,6 +157,44 @@ def folder_name(label: str, suffix: str = "") -> str:
 
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
+    return hashlib.sha256(json.dumps(_identity(config), sort_keys=True).encode()).hexdigest()
+
+
+def differences(found: Config, given: Config) -> str:
+    """What distinguishes the run of a folder from one that is asked for; empty if nothing does."""
+    flat = [dict(_flat(_identity(one))) for one in (found, given)]
+    names = sorted(key for key in flat[0].keys() | flat[1].keys() if _differ(key, *flat))
+    texts = []
+    for name in names[:MAX_DIFFERENCES]:
+        if name.startswith("data.contents") or name.rpartition(".")[2] in GRAPH_FILE_KEYS:
+            texts.append(f"the files of [{name.partition('.')[0]}] differ")
+        else:
+            values = (_shown(one[name]) if name in one else "not set" for one in flat)
+            texts.append("{} is {} there and {} here".format(name, *values))
+    more = len(names) - MAX_DIFFERENCES
+    return ", ".join(dict.fromkeys(texts)) + (f", and {more} more keys differ" if more > 0 else "")
+
+
+def _differ(key: str, *values: dict[str, Any]) -> bool:
+    return len({json.dumps(one[key], sort_keys=True) if key in one else None for one in values}) > 1
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their paths, such as "algorithm.noise.scale"."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    """Every key that influences the states of a run, with digests of the files they name."""
     plain = config.as_dict()
     graph = plain["graph"]
     for one in (graph, graph.get("of", {}), *graph.get("phases", ())):
@@ -131,4 +211,4 @@ def fingerprint(config: Config) -> str:
             del plain["run"][key]
     for section in NEUTRAL_SECTIONS:
         plain.pop(section, None)
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return plain

@@ -21,7 +21,7 @@ from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
-from tacit.experiment.callbacks import make_callbacks
+from tacit.experiment.callbacks import check_metrics, make_callbacks
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
@@ -124,7 +124,7 @@ def run(
         if resume:
             folder.require_same_run(config, f"Resume it with its own:\n  {command}")
         else:
-            folder.require_empty()
+            folder.require_new(config, command)
         if config.transcript is not None and group.ranks > 1:
             raise Misuse(
                 f"[transcript] records all messages, but {group.ranks} ranks share them.",
@@ -132,6 +132,7 @@ def run(
             )
         make_callbacks(config, folder)
         experiments.append(build(config, data_folder, dataset))
+        check_metrics(config, experiments[0].task)
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
     group.run_on_first(build_first)
@@ -301,18 +302,7 @@ class _ActiveRun:
         simulation = self.simulation
         # A state that is not finite must not replace one that is.
         simulation.check()
-        checkpoint = Checkpoint(
-            simulation.state,
-            simulation.t,
-            simulation.net.bytes_sent,
-            simulation.wall_seconds,
-            self.fingerprint,
-            simulation.diverged,
-            simulation.gradients.strategy,
-            _spent(simulation),
-            simulation.local,
-            simulation.late_rows,
-        )
+        checkpoint = simulation.checkpoint(self.fingerprint)
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.
             transcript = simulation.recorder.transcript
@@ -368,7 +358,7 @@ class _ActiveRun:
             "baseline": last.get("baseline"),
             **{key: last[key] for key in OPTIONAL if key in last},
             **self._predictions(),
-            "privacy": _spent(simulation),
+            "privacy": simulation.spent_budget,
             "device": experiment.config.run.device,
             "precision": experiment.config.run.precision,
             "notes": notes,
@@ -376,8 +366,3 @@ class _ActiveRun:
         }
         ends = {"diverged": simulation.diverged, "stopped": self.stopped}
         return summary | {how: why for how, why in ends.items() if why}
-
-
-def _spent(simulation: Simulation) -> dict[str, Any] | None:
-    """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
-    return None if simulation.budget is None else simulation.budget.spent_facts(simulation.t)

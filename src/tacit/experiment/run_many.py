@@ -24,6 +24,8 @@ from tacit.config.tasks import load_data
 from tacit.core.errors import Diverged, Interrupted, Misuse, TacitError, first_line
 from tacit.core.storage import read_json, write_text
 from tacit.data import Dataset
+from tacit.engines.observation import recorded_columns
+from tacit.experiment.callbacks import check_metrics
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
 from tacit.experiment.signals import stop_requests
@@ -72,24 +74,32 @@ class Outcome:
 
 
 class LoadedData:
-    """The datasets of configurations; those with the same [data] share one."""
+    """The datasets of configurations; those with the same [data] and clients share one."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._loaded: dict[str, Dataset] = {}
+        self._loaded: dict[tuple[str, str], Dataset] = {}
 
     def of(self, config: Config) -> Dataset | None:
         """The dataset of a configuration; None if its task makes its own data."""
         if config.task is not None:
             return None
-        key = config.data.model_dump_json()
+        # A function may be called for each of so many clients.
+        clients = config.graph.options.get("clients") if config.data.function else None
+        key = config.data.model_dump_json(), repr(clients)
         if key not in self._loaded:
-            self._loaded[key] = load_data(config.data, self.folder)
+            self._loaded[key] = load_data(config.data, self.folder, clients)
         return self._loaded[key]
 
-    def check(self, config: Config) -> None:
-        """Build what a configuration describes; raise Misuse if that is not possible."""
-        build(config, self.folder, self.of(config))
+    def check(self, config: Config) -> list[str]:
+        """Build what a configuration describes; return the columns that its records will have.
+
+        Raises:
+            Misuse: If that is not possible.
+        """
+        task = build(config, self.folder, self.of(config)).task
+        check_metrics(config, task)
+        return recorded_columns(task)
 
 
 def run_many(

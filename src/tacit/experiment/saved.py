@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from tacit.config.loading import make_config
 from tacit.config.tasks import make_model
-from tacit.core.errors import Misuse, first_line
+from tacit.core.errors import Misuse
 from tacit.core.storage import read_json
 from tacit.experiment.folder import RunFolder
 from tacit.models.parameters import select_model
@@ -113,7 +112,9 @@ class SavedRun:
         if "python" in self.config or layout.outputs is None:
             raise Misuse(
                 f"The run in {self.folder} was made in Python, whose modules are not stored.",
-                "Give a module of its architecture: module(client, module=MyModel()).",
+                "Give a module of its architecture: module(client, module=MyModel()), or "
+                "`tacit export --module package.module:MyModel`, a class or a function without "
+                "arguments.",
             )
         config = make_config(self.config, origin=str(self.folder / "config.toml"))
         shape = layout.inputs[0].shape
@@ -143,13 +144,7 @@ def load(folder: Path | str) -> SavedRun:
     """
     path = Path(folder)
     files = RunFolder(path)
-    try:
-        config = tomllib.loads(files.config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise Misuse(
-            f"{path} is not the folder of a run: {first_line(problem)}.",
-            "Give a folder that `tacit run` or Run.save wrote.",
-        ) from None
+    config = files.read_sections()
     state, facts = checkpoint.read_latest(files.checkpoints)
     local = state.pop(checkpoint.LOCAL, None)
     if "theta" not in state or state["theta"].ndim != 2:

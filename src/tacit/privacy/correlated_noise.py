@@ -64,7 +64,7 @@ def correlated_noise(
         bound: The largest norm of one sample's gradient.
         ratio: r, the standard deviation of shared noise over that of own noise.
         facts: What the guarantee depends on.
-        graph: Who shares noise with whom.
+        graph: The communication graph; neighbours share noise.
     """
     promise.check(samples=facts.samples, clients=facts.clients)
     if promise.unit != "sample":

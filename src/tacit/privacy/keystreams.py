@@ -277,19 +277,6 @@ class Keystreams:
                 row[first : first + len(drawn)] = drawn
         return torch.from_numpy(out).to(device)
 
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        columns = self.width if width is None else width
-        out = torch.zeros(len(source), columns, dtype=torch.int32, device=source.device)
-        self.add_integers(tag, law, tick, source, out)
-        return out
-
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:

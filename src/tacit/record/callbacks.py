@@ -24,19 +24,27 @@ class Recorded(Protocol):
     history: History
 
 
-def why_stop(callbacks: Sequence[Callback], simulation: Recorded) -> str | None:
-    """Call all callbacks with the newest record; return why the run ends, if one of them says so.
+def check(callbacks: Sequence[Callback], columns: Sequence[str]) -> None:
+    """Check callbacks before a run whose records have these columns.
 
     Raises:
-        Misuse: If a callback cannot be called.
+        Misuse: If a callback cannot be called, or needs a column that there is not.
     """
-    found = None
+    remedy = "Give functions (record, simulation), or members of tacit.callbacks."
+    if not isinstance(callbacks, Sequence):
+        raise Misuse(f"callbacks is a {type(callbacks).__name__}.", f"Give a list. {remedy}")
     for callback in callbacks:
         if not callable(callback):
-            raise Misuse(
-                f"callbacks has a {type(callback).__name__}, which cannot be called.",
-                "Give functions (record, simulation), or members of tacit.callbacks.",
-            )
+            kind = type(callback).__name__
+            raise Misuse(f"callbacks has a {kind}, which cannot be called.", remedy)
+        if (check_columns := getattr(callback, "check_columns", None)) is not None:
+            check_columns(columns)
+
+
+def why_stop(callbacks: Sequence[Callback], simulation: Recorded) -> str | None:
+    """Call all callbacks with the newest record; return why the run ends, if one says so."""
+    found = None
+    for callback in callbacks:
         answer = callback(simulation.history[-1], simulation)
         if answer and found is None:
             found = answer if isinstance(answer, str) else "a callback ended the run"

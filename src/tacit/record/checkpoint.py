@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,19 @@ def load_latest(
             f"No checkpoint in {folder} can be read ({'; '.join(problems)}).",
             "Start the run again.",
         )
+    return None
+
+
+def saved_fingerprint(folder: Path) -> str | None:
+    """The fingerprint in the newest checkpoint of a folder; None if it has no readable one."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in _newest_first(folder):
+        with (
+            suppress(SafetensorError, OSError, ValueError, KeyError, TypeError),
+            safe_open(path, framework="pt") as file,
+        ):
+            return str(json.loads((file.metadata() or {})["tacit"])["fingerprint"])
     return None
 
 

@@ -197,14 +197,14 @@ class History(Sequence[Record]):
 
         Args:
             path: Such as "accuracy.mean", "auc.average_model", "own_test.auc.min",
-                "auc.clients.3" or "baseline"; `columns` has all names.
+                "auc.clients.3" or "baseline"; `columns` has all names. A metric's name alone, such
+                as "auc", is its mean.
 
         Raises:
             Misuse: If no record has it.
         """
-        if path not in (known := self.columns):
-            raise unknown_name(f"There is no column {path!r}.", path, known)
-        return [float(_number(record.value(path))) for record in self.records]
+        name = find_column(path, self.columns)
+        return [float(_number(record.value(name))) for record in self.records]
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with a row per record and a column per number, such as "accuracy.mean"."""
@@ -233,6 +233,19 @@ class History(Sequence[Record]):
         return cls(Record.from_dict(json.loads(line)) for line in text.splitlines() if line.strip())
 
 
+def find_column(name: str, columns: Sequence[str]) -> str:
+    """The column of this name; a metric's name alone, such as "auc", is its mean.
+
+    Raises:
+        Misuse: If there is none; the message has all names.
+    """
+    found = next((one for one in (name, f"{name}.mean") if one in columns), None)
+    if found is None:
+        shown = [one for one in columns if ".clients." not in one]
+        raise unknown_name(f"There is no column {name!r}.", name, shown)
+    return found
+
+
 def decibels(value: float | None) -> float:
     """10 log₁₀ of a power: −∞ for zero, NaN for None, NaN and negative numbers."""
     if value is None or not value >= 0:
@@ -256,12 +269,3 @@ def _spread(values: dict[str, float | None] | None) -> Spread | None:
     if values is None:
         return None
     return Spread(**{key: _number(value) for key, value in values.items()})
-
-
-def check_column(path: str, metrics: Iterable[str]) -> None:
-    """Raise Misuse if runs that record these metrics beside the standard ones lack a column."""
-    names = [f"{own}{name}" for own in ("", "own_test.") for name in (*STANDARD, *metrics)]
-    known = dict.fromkeys(f"{name}.{part}" for name in names for part in Spread.__annotations__)
-    of_client, _, number = path.rpartition(".clients.")
-    if path not in known and path not in SCALARS and not (of_client in names and number.isdigit()):
-        raise unknown_name(f"There is no column {path!r}.", path, [*known, *SCALARS])

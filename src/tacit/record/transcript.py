@@ -135,6 +135,12 @@ class Transcript:
         return self.changes[max(earlier)] if earlier else self.edges
 
     @property
+    def last_tick(self) -> int:
+        """The last iteration whose messages are kept."""
+        ticks = self.keep.ticks
+        return self.steps if ticks is None else min(self.steps, ticks[1])
+
+    @property
     def row_count(self) -> int:
         """The number of rows in all messages."""
         return sum(len(message.rows) for message in self.messages)
@@ -372,16 +378,6 @@ class _RecordedRandomness:
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
-
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        return self.randomness.integers(tag, law, tick, source, width)
 
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor

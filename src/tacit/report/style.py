@@ -39,9 +39,6 @@ CSS_VARIABLES[HEAT_INK] = "--heat-ink"
 # The only class colour that is too dark on a dark page.
 CSS_VARIABLES["#332288"] = "--indigo"
 
-# The ids of artists that belong to a series.
-SERIES = re.compile(r' id="(?:mean|band|average|spent|promise)-(\d+)"')
-
 
 @contextmanager
 def plot_style() -> Iterator[None]:

@@ -17,7 +17,7 @@ from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
-from tacit.tasks.metrics.batch import kind_of
+from tacit.tasks.metrics.batch import Kind, kind_of
 from tacit.tasks.metrics.class_counts import ClassCounts
 from tacit.tasks.metrics.collecting import Collector
 from tacit.tasks.metrics.metric import Metric, check_kind
@@ -106,6 +106,11 @@ class Evaluation(Protocol):
         """The further metrics of `ModelScores.metrics`."""
         return ()
 
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether models predict classes, and so have an accuracy and a baseline."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class TestSet(Evaluation):
@@ -131,12 +136,20 @@ class TestSet(Evaluation):
 
     def with_metrics(self, metrics: Sequence[Metric], key: str = "metrics") -> TestSet:
         if metrics:
-            check_kind(metrics, kind_of(self.criterion, self._output_of_two, self.y[:2]), key)
+            check_kind(metrics, self._kind, key)
         return replace(self, metrics=tuple(one for one in metrics if not one.is_standard))
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         return tuple(metric.name for metric in self.metrics)
+
+    @property
+    def has_accuracy(self) -> bool:
+        return self._kind in ("classes", "tokens")
+
+    @property
+    def _kind(self) -> Kind:
+        return kind_of(self.criterion, self._output_of_two, self.y[:2])
 
     def _pass(self, theta: Tensor) -> ModelScores:
         """Scores of the models theta [k, P], by one pass over the test set."""

@@ -194,7 +194,8 @@ def test_exact_sums_of_columns_are_no_proof():
     told = "all clients learn totals"
     task = replace(audit.setting.task, disclosure=told)
     answer = answer_of(replace(audit, setting=replace(audit.setting, task=task)))
-    assert (answer.level, answer.verdict) == ("unproven", "Not proven: statistics have no noise")
+    verdict = "Not proven: what is shared before training has no noise"
+    assert (answer.level, answer.verdict) == ("unproven", verdict)
     assert told in answer.reason
     assert any(told in limit for limit in answer.limits)
 

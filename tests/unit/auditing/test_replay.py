@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from support.integer_noise import integers
 from support.suited import guaranteed, made
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
@@ -180,16 +181,11 @@ def test_two_steps_with_one_random_stream_are_found():
     assert "two non-linear steps draw the same random numbers 'words w'" in found(Written(sent))
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_two_steps_with_the_same_integer_noise_are_found(in_place):
+def test_two_steps_with_the_same_integer_noise_are_found():
     law = DiscreteGaussian(7)
 
     def noisy(here, x):
-        if not in_place:
-            return x + here.randomness.integers("i", law, here.tick, here.graph.ids, x.shape[1])
-        noise = torch.zeros(x.shape, dtype=torch.int64)
-        here.randomness.add_integers("i", law, here.tick, here.graph.ids, noise)
-        return x + noise
+        return x + integers(here.randomness, "i", law, here.tick, here.graph.ids, x.shape[1])
 
     def sent(w, g, here):
         return sum(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tacit
+from support.integer_noise import integers
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic import symbols
@@ -43,14 +44,8 @@ def words_inside(theta, here):
     return here.nonlinear("coin", lambda rows: rows * (here.words("w", rows.shape[1]) % 2), theta)
 
 
-def integers(here):
-    return here.randomness.integers("i", LAW, 0, here.graph.ids)
-
-
-def added(here):
-    rows = torch.zeros(4, 1, dtype=torch.int32)
-    here.randomness.add_integers("i", LAW, 0, here.graph.ids, rows)
-    return rows
+def integer_noise(here):
+    return integers(here.randomness, "i", LAW, 0, here.graph.ids, 1)
 
 
 # --- Errors ---
@@ -69,8 +64,7 @@ def added(here):
         ),
         (nonlinear_twice, "non-linear step 'sign' twice in one iteration.*different tags"),
         (lambda theta, here: theta * here.words("w", 1), "words 'w' outside of here.nonlinear"),
-        (lambda theta, here: theta + integers(here), "integers 'i' outside of here.nonlinear"),
-        (lambda theta, here: theta + added(here), "integers 'i' outside of here.nonlinear"),
+        (lambda theta, here: theta + integer_noise(here), "integers 'i' outside of here.nonlinear"),
     ],
 )
 def test_steps_that_symbols_cannot_express(does, words):

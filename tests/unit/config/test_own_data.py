@@ -75,7 +75,7 @@ def test_files_a_table_and_functions_give_the_same_task(sites: Path) -> None:
     ]
     first, *others = (experiment.task for experiment in experiments)
     assert experiments[0].graph.clients == 3
-    assert experiments[0].setting.client_names == ("a", "b", "c")
+    assert experiments[0].setting.task.names == ("a", "b", "c")
     for task in others:
         assert task.names == ("a", "b", "c")
         assert torch.equal(task.parts.arrays[0], first.parts.arrays[0])
@@ -176,9 +176,12 @@ def test_a_guarantee_does_not_cover_sums(sites: Path) -> None:
         "privacy": {"epsilon": 3.0, "delta": 1e-3},
         "graph": {"kind": "complete"},
     }
-    with pytest.raises(Misuse, match="does not cover exact sums"):
+    with pytest.raises(Misuse, match=r"does not cover what.* numbers .*public constants in \[data"):
         build(make_config(COMMON | private | {"data": data}))
     public = data | {"schema": {"age": {"mean": 50, "std": 9}}}
+    with pytest.raises(Misuse, match=r"the classes of ill are all .* declare data\.classes"):
+        build(make_config(COMMON | private | {"data": public}))
+    public = public | {"classes": ["no", "yes"]}
     assert build(make_config(COMMON | private | {"data": public})).task.disclosure == ""
 
 

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
+from support.integer_noise import integers
 from tacit.core import discrete_gaussian, integer_noise, native, randomness
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table, exact_draw
 from tacit.core.randomness import Philox, derive_key, words
@@ -18,7 +19,7 @@ DRAWS = 2_000_000
 
 def drawn(factor, rows=5, width=9, tag="n", tick=3, seed=1, source=None):
     source = torch.arange(rows) if source is None else torch.tensor(source)
-    return Philox(seed, width).integers(tag, DiscreteGaussian(factor), tick, source)
+    return integers(Philox(seed, width), tag, DiscreteGaussian(factor), tick, source, width)
 
 
 def by_tensor_operations(function):
@@ -34,7 +35,7 @@ def by_tensor_operations(function):
 def sample(request):
     """Many numbers, their law, and the probabilities of 0, 1, … under the ideal one."""
     law = DiscreteGaussian(request.param)
-    numbers = Philox(1, DRAWS // 8).integers("n", law, 0, torch.arange(8)).flatten().numpy()
+    numbers = drawn(law.factor, 8, DRAWS // 8).flatten().numpy()
     size = np.arange(int(9 * law.scale)) / law.scale
     rho = np.exp(-(size**2) / 2)
     return law, numbers, rho / (2 * rho.sum() - 1)
@@ -79,7 +80,7 @@ def test_remainders_are_uniform(sample, modulus):
 
 
 def test_single_values_have_their_probabilities():
-    numbers = Philox(2, DRAWS // 8).integers("n", DiscreteGaussian(0), 0, torch.arange(8)).flatten()
+    numbers = drawn(0, 8, DRAWS // 8, seed=2).flatten()
     rho = np.exp(-(np.arange(9 * 1024) ** 2) / (2 * 1024.0**2))
     values = np.arange(-200, 201)
     inside = numbers[numbers.abs() <= 200].numpy()
@@ -199,7 +200,7 @@ def test_noise_is_added_to_rows_and_to_their_sum(dtype, workers, clients, width,
         return rows, one
 
     rows, one = by_tensor_operations(added) if plain else added()
-    noise = here.integers("n", law, 2, source).to(dtype)
+    noise = integers(here, "n", law, 2, source, here.width).to(dtype)
     assert torch.equal(rows[:, 3:-3], begin[:, 3:-3] + noise)
     assert torch.equal(one[3:-3], begin[0, 3:-3] + noise.sum(0, dtype=dtype))
     for part in (slice(0, 3), slice(-3, None)):

@@ -55,6 +55,20 @@ def test_a_file_per_client(sites: Path) -> None:
     assert y.tolist() == [0, 1, 0, 1]
     assert torch.equal(other[:, 0], torch.tensor(scaled[3:], dtype=torch.float32))
     assert "counts, sums and sums of squares of 1 column" in dataset.disclosure
+    shared = "the categories of ward and the classes of ill are all that occur in the clients'"
+    assert shared in dataset.disclosure
+    remedy = (
+        "To avoid this, declare public constants in [data.schema], such as age = { mean = …, "
+        "std = … }, the categories of ward there and data.classes"
+    )
+    assert dataset.disclosure.endswith(remedy)
+    dataset = from_tables(f"{sites}/{{client}}.csv", label="ill", ignore=["age"], test=None)
+    assert dataset.disclosure.startswith("the categories of ward")
+    dataset = from_tables(
+        f"{sites}/{{client}}.csv", label="ill", classes=["no", "yes"], schema={"age": "number"}
+    )
+    assert "categories" not in dataset.disclosure
+    assert "classes" not in dataset.disclosure
 
 
 def test_one_table_gives_the_same_as_a_file_per_client(sites: Path) -> None:
@@ -91,7 +105,11 @@ def test_test_rows_do_not_enter_the_statistics() -> None:
 def test_a_common_test_file_and_public_constants(sites: Path) -> None:
     schema = {"age": {"mean": 50, "std": 10}, "ward": ["north", "south, east"]}
     dataset = from_tables(
-        f"{sites}/{{client}}.csv", label="ill", schema=schema, test=sites / "b.csv"
+        f"{sites}/{{client}}.csv",
+        label="ill",
+        classes=["no", "yes"],
+        schema=schema,
+        test=sites / "b.csv",
     )
     assert dataset.client_tests is None
     assert dataset.disclosure == ""

@@ -74,6 +74,17 @@ def test_a_promised_epsilon_is_the_one_that_an_audit_proves(masked, dataset):
     assert epsilon <= shown
 
 
+def test_a_guarantee_of_ideal_noise_is_told_as_one(tiny, dataset):
+    """Noise of floating-point numbers gives no proof, but a promised ε is not "no guarantee"."""
+    config = tiny(FIVE, "algorithm.name=dsgt", "algorithm.noise=")
+    _, changes = changes_of(config, dataset, ["curious(1)"])
+    text = next(text for text in changes if '"decor"' in text)
+    assert "[privacy] epsilon = 3" in text
+    assert "without a guarantee" not in text
+    shown = re.search(r"client 1 can learn at most ε = ([\d.]+) .* if noise is ideal", text)
+    assert 0 < float(shown[1]) <= 3
+
+
 def test_vacuous_noise_says_how_much_would_do(tiny, dataset):
     noise = "algorithm.noise={law='gaussian',scale=0.5}"
     overrides = (FIVE, "algorithm.name=dp-dsgt", "algorithm.inject=every", noise)
@@ -135,8 +146,10 @@ def test_no_guarantee_is_suggested_that_would_be_refused(table):
         "run": {"rounds": 2, "batch_size": 4},
     }
     _, changes = changes_of(make_config(keys), None, ["curious(1)"])
-    assert changes[0] == alternatives.PUBLIC_CONSTANTS
+    assert changes[0] == alternatives.DECLARED
     assert not any("[privacy] epsilon" in text for text in changes)
-    public = keys | {"data": keys["data"] | {"schema": {"age": {"mean": 40, "std": 5}}}}
+    public = keys | {
+        "data": keys["data"] | {"schema": {"age": {"mean": 40, "std": 5}}, "classes": 2}
+    }
     _, changes = changes_of(make_config(public), None, ["curious(1)"])
     assert any("[privacy] epsilon" in text for text in changes)

@@ -266,9 +266,24 @@ def test_resuming_may_evaluate_and_save_at_other_intervals(run_tiny):
 def test_a_folder_with_another_run_is_refused(run_tiny):
     outcome = run_tiny("run.rounds=1")
     before = outcome.folder.history.read_bytes()
-    with pytest.raises(Misuse, match="holds another run"):
+    with pytest.raises(Misuse, match=r"holds this run, which has ended\. Choose another"):
         run_tiny("run.rounds=1")
+    message = r"holds another run: algorithm.lr is [0-9.]+ there and 0.7 here, run.rounds is 1 "
+    with pytest.raises(Misuse, match=message) as caught:
+        run_tiny("run.rounds=3", "algorithm.lr=0.7")
+    assert "--resume" in str(caught.value)
+    with pytest.raises(Misuse, match=r"another configuration: run.seed is 0 there and 5 here\."):
+        run_tiny("run.rounds=1", "run.seed=5", resume=True)
     assert outcome.folder.history.read_bytes() == before
+
+
+def test_a_folder_with_the_same_run_stopped_names_the_command_that_resumes_it(run_tiny):
+    with pytest.raises(Interrupted):
+        run_tiny(listener=stop_at(7))
+    with pytest.raises(Misuse, match="holds this run, which was stopped") as caught:
+        run_tiny()
+    assert str(caught.value).endswith(" --resume")
+    assert "tacit run" in str(caught.value)
 
 
 def test_the_command_to_resume_can_be_pasted_into_a_shell(tmp_path):

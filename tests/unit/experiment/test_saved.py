@@ -128,7 +128,7 @@ def test_what_cannot_be_had_is_said(run, tmp_path):
     for client in (3, -1, "first", True, 0.0):
         with pytest.raises(Misuse, match="number from 0 to 2"):
             run.module(client)
-    with pytest.raises(Misuse, match="not the folder of a run"):
+    with pytest.raises(Misuse, match="is not a run folder"):
         tacit.load(tmp_path)
     (folder / "model.json").write_text("{}")
     with pytest.raises(Misuse, match="unknown format"):

@@ -211,6 +211,22 @@ def test_another_metric_and_less_is_better():
     assert Sweep(("a",), cells[2:], (0,), "loss.mean", "x").best is None
 
 
+def test_any_metric_judges(small, tmp_path):
+    over = axes("algorithm.lr=1e-6,0.1")
+    found = sweep(small(), over, tmp_path / "out", metric="auc")
+    assert found.metric == "auc.mean"
+    for cell in found.cells:
+        [folder] = cell.folders
+        assert cell.scores == (RunFolder(folder).read_history()[-1].metrics["auc"].mean,)
+    message = misuse_message(sweep, small(), over, tmp_path / "x", metric="acuracy.mean")
+    assert_mentions(message, "'acuracy.mean'", "Did you mean 'accuracy.mean'?")
+    assert not (tmp_path / "x").exists()
+    # Runs that have ended are not repeated for a metric that they did not record.
+    again = sweep(small(), over, tmp_path / "out", metric="f1-macro", resume=True)
+    assert again.best is None
+    assert "There is no column 'f1-macro.mean'" in again.cells[0].failures[0]
+
+
 def test_names_of_folders_are_short_and_distinct():
     assert folder_name("lppa", "-seed1") == "lppa-seed1"
     first, second = folder_name("é" * 300 + "a", "-seed1"), folder_name("é" * 300 + "b", "-seed1")

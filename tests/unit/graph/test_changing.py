@@ -121,7 +121,7 @@ def test_shares_are_exact_and_absences_come_first():
     assert not any(some.present(t, 0, 6)[2] for t in (3, 4, 5))
     counts = sum(Participation(share=0.5).present(t, 0, 6).astype(int) for t in range(600))
     assert counts.min() > 250
-    # Somebody always takes part.
+    # At least one client always takes part.
     assert int(Participation(share=0.01).present(0, 0, 6).sum()) == 1
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from support.integer_noise import integers
 from tacit.core import discrete_gaussian, native
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table, exact_draw
 from tacit.privacy import keystreams
@@ -17,7 +18,8 @@ LAW = DiscreteGaussian(7)
 
 
 def drawn(ring=RING, source=(0, 1, 2, 3), tag="n", tick=2, law=LAW, width=9):
-    return ring.randomness(width, torch.float32).integers(tag, law, tick, torch.tensor(source))
+    here = ring.randomness(width, torch.float32)
+    return integers(here, tag, law, tick, torch.tensor(source), width)
 
 
 def added(rows, source=(0, 1, 2, 3), ring=RING):
@@ -86,7 +88,7 @@ def test_one_client_alone_draws_its_row_of_all():
 def test_numbers_do_not_depend_on_the_size_of_chunks(width, monkeypatch, either):
     whole = drawn(width=width)
     monkeypatch.setattr(keystreams, "CHUNK", 64)
-    got = RING.randomness(200, torch.float32).integers("n", LAW, 2, torch.arange(4), width)
+    got = integers(RING.randomness(200, torch.float32), "n", LAW, 2, torch.arange(4), width)
     assert torch.equal(got, whole)
     assert drawn(source=np.zeros(0, dtype=np.int64)).shape == (0, 9)
 

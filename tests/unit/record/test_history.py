@@ -103,7 +103,7 @@ def test_decibels():
     assert math.isnan(decibels(math.nan))
 
 
-@pytest.mark.parametrize("path", ["acc", "loss", "accuracy.average", "step.mean"])
+@pytest.mark.parametrize("path", ["acc", "los", "accuracy.average", "step.mean"])
 def test_unknown_column_lists_the_known_ones(path):
     spread = Spread(1.0, 1.0, 1.0, 1.0)
     records = History([Record(0, 0, spread, spread, 0.0, 0, 0.0)])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.integer_noise import integers
 from tacit import (
     LPPA,
     PDMM,
@@ -75,7 +76,7 @@ class WithIntegers(Algorithm):
 
     def step(self, s, here):
         law, ids = DiscreteGaussian(7), here.graph.ids
-        twice = here.randomness.integers("i", law, here.tick, ids)
+        twice = integers(here.randomness, "i", law, here.tick, ids, 3)
         here.randomness.add_integers("i", law, here.tick, ids, twice)
         (theta,) = here.net.mix(theta=s.theta + twice.to(s.theta.dtype))
         return ModelState(theta)
@@ -86,7 +87,7 @@ def test_recording_does_not_change_integer_noise():
     unrecorded = simulate(WithIntegers(), TASK, GRAPH, steps=3)
     assert torch.equal(recorded.theta, unrecorded.theta)
     first = recorded.transcript.of("theta")[0].rows
-    noise = Philox(0, 3).integers("i", DiscreteGaussian(7), 1, torch.arange(4))
+    noise = integers(Philox(0, 3), "i", DiscreteGaussian(7), 1, torch.arange(4), 3)
     # Models begin at zero.
     assert torch.equal(first, 2.0 * noise)
 

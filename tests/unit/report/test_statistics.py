@@ -17,7 +17,6 @@ def test_the_interval_is_that_of_scipy(confidence):
     expected = stats.ttest_1samp(A, 0).confidence_interval(confidence)
     assert (found.low, found.high) == pytest.approx(tuple(expected))
     assert found.mean == pytest.approx(sum(A) / 4)
-    assert found.half_width == pytest.approx((expected.high - expected.low) / 2)
 
 
 def test_the_difference_is_paired():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, read_json, write_text
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Key, Scale, Values
@@ -26,42 +25,36 @@ class ResultsFile:
     artifact: Artifact
     result: ArtifactResult
     machines: list[str] = field(default_factory=list)
+    outdated: list[Key] = field(default_factory=list)  # cells that are measured in another way now
 
     @classmethod
-    def empty(cls, folder: Path, artifact: Artifact, scale: Scale) -> ResultsFile:
-        """Before the file is read."""
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, artifact, artifact.new_result(scale))
+    def read(cls, folder: Path, artifact: Artifact, scale: Scale) -> ResultsFile:
+        """What a folder has of this scale; nothing if it has none or another one."""
+        file = cls(folder, artifact, artifact.new_result(scale))
+        file.refresh()
+        return file
 
     @property
     def path(self) -> Path:
         return self.folder / "result.json"
 
-    def refresh(self) -> list[Key]:
-        """Read the numbers of cells whose measure is the same; return the keys of the others."""
-        if not self.path.exists():
-            return []
+    def refresh(self) -> None:
+        """Read the numbers of cells whose measure is the same, which other processes may add."""
+        if stored_scale(self.folder) != self.result.scale:
+            return
         stored = read_json(self.path)
-        if stored.get("quick") != self.result.scale.quick:
-            size = "a quick version" if stored.get("quick") else "full"
-            raise Misuse(
-                f"{self.path} is {size}, but the other version is requested.",
-                "Choose another --out.",
-            )
-        self.machines = stored["machines"]
+        self.machines, self.outdated = stored["machines"], []
         cells = {
             tuple(cell["key"][axis] for axis in self.artifact.axes): cell
             for cell in stored["cells"]
         }
-        outdated = []
         for cell in self.result.cells:
             if (earlier := cells.get(cell.key)) is None:
                 continue
             if earlier["measure"] == json.loads(json.dumps(cell.measure)):
                 cell.values.update({one["seed"]: one["values"] for one in earlier["repeats"]})
             elif earlier["repeats"]:
-                outdated.append(cell.key)
-        return outdated
+                self.outdated.append(cell.key)
 
     def add(self, key: Key, seed: int, values: Values, machine: str) -> None:
         """Add a measurement, and keep those that other processes wrote in between."""
@@ -103,6 +96,12 @@ class ResultsFile:
             ],
             "cells": self.result.cells_as_dicts(),
         }
+
+
+def stored_scale(folder: Path) -> Scale | None:
+    """The size of the results in a folder; None if there are none."""
+    path = folder / "result.json"
+    return Scale(bool(read_json(path).get("quick"))) if path.exists() else None
 
 
 def as_text(content: dict[str, Any]) -> str:

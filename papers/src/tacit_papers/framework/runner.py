@@ -20,9 +20,16 @@ from tacit.core.errors import Interrupted, Misuse
 from tacit.core.storage import file_lock
 from tacit.experiment.run import ProgressListener
 from tacit_papers.framework.artifact import Artifact
-from tacit_papers.framework.cells import Cell, DatasetCache, MeasureContext, Scale, Values
+from tacit_papers.framework.cells import (
+    Cell,
+    DatasetCache,
+    MeasureContext,
+    Scale,
+    Values,
+    rounded,
+)
 from tacit_papers.framework.results import ArtifactResult
-from tacit_papers.framework.results_file import LOCK, ResultsFile
+from tacit_papers.framework.results_file import LOCK, ResultsFile, stored_scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +95,16 @@ class Reproduction:
                 "or remove it first.",
             )
 
+    def check_scale(self) -> None:
+        """Raise Misuse if the folder has the results of another size."""
+        stored = stored_scale(self.folder)
+        if stored is not None and stored != self.scale:
+            raise Misuse(
+                f"{self.folder / 'result.json'} is {stored.pick('full', 'a quick version')}, "
+                "but the other version is requested.",
+                "Choose another --out.",
+            )
+
     def command(self) -> list[str]:
         """The command that continues this reproduction."""
         words = ["tacit", "reproduce", self.artifact.name, "--out", str(self.out), "--resume"]
@@ -98,54 +115,95 @@ class Reproduction:
         return words if self.data_folder is None else [*words, "--data", str(self.data_folder)]
 
 
-def run_artifact(
-    request: Reproduction, *, resume: bool = False, listener: ReproductionListener | None = None
-) -> ArtifactResult:
-    """Measure what is missing; result.json is complete after each measurement."""
-    listener = listener or ReproductionListener()
-    cells, datasets, machine = request.cells(), DatasetCache(), _machine(request.device)
-    if not resume:
-        request.check_new()
-    file = ResultsFile.empty(request.folder, request.artifact, request.scale)
-    for key in file.refresh():
-        listener.on_warning(
-            f"{' · '.join(key)} is measured in another way now: its stored numbers are dropped."
-        )
-    result = file.result
+class Measurer:
+    """Measures cells of an artifact one by one, and stores each measurement at once.
 
-    def missing() -> list[tuple[Cell, int]]:
-        return [
-            (cell, seed)
-            for seed in request.seeds
-            for cell in cells
-            if seed not in result[cell.key].values
-        ]
+    `command` continues after an interruption.
+    """
 
-    todo, begun = missing(), time.monotonic()
-    for cell, seed in todo:
+    def __init__(
+        self,
+        request: Reproduction,
+        command: Sequence[str],
+        listener: ReproductionListener,
+        datasets: DatasetCache,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._request, self._command, self._listener = request, command, listener
+        self._datasets, self._machine = datasets, _machine(request.device)
+        request.folder.mkdir(parents=True, exist_ok=True)
+        self.file = ResultsFile.read(request.folder, request.artifact, request.scale)
+        for key in self.file.outdated:
+            listener.on_warning(
+                f"{' · '.join(key)} is measured in another way now: its stored numbers are dropped."
+            )
+
+    def is_measured(self, cell: Cell, seed: int) -> bool:
+        return seed in self.file.result[cell.key].values
+
+    def measure(self, cell: Cell, seed: int) -> bool:
+        """Whether this process measured the cell: another one may do it, or have done it."""
+        request, listener = self._request, self._listener
         with _claimed(cell, seed, request.folder) as scratch:
             if scratch is None:
-                continue
-            file.refresh()
-            # Another process may have measured it since `todo` was made.
-            if seed in result[cell.key].values:
-                continue
+                return False
+            self.file.refresh()
+            if self.is_measured(cell, seed):
+                return False
             context = MeasureContext(
                 request.device,
                 request.data_folder,
                 scratch,
                 listener.on_run(" · ".join(cell.key), seed),
                 listener.on_progress,
-                datasets,
+                self._datasets,
             )
-            file.add(cell.key, seed, _measure(cell, seed, request, context), machine)
+            begun = self._clock()
+            values = self._interruptible(cell, seed, context)
+            took = rounded(self._clock() - begun)
+            self.file.add(cell.key, seed, values | {"took": took}, self._machine)
             shutil.rmtree(scratch, ignore_errors=True)
+        return True
+
+    def _interruptible(self, cell: Cell, seed: int, context: MeasureContext) -> Values:
+        try:
+            return cell.measure(seed, context)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted(
+                f"Stopped in {self._request.artifact.name}, {' · '.join(cell.key)}, seed {seed}; "
+                f"finished measurements are kept. "
+                f"Continue with\n  {shlex.join(self._command)}"
+            ) from None
+
+
+def run_artifact(
+    request: Reproduction, *, resume: bool = False, listener: ReproductionListener | None = None
+) -> ArtifactResult:
+    """Measure what is missing; result.json is complete after each measurement."""
+    listener, cells = listener or ReproductionListener(), request.cells()
+    if not resume:
+        request.check_new()
+    request.check_scale()
+    measurer = Measurer(request, request.command(), listener, DatasetCache())
+
+    def missing() -> list[tuple[Cell, int]]:
+        return [
+            (cell, seed)
+            for seed in request.seeds
+            for cell in cells
+            if not measurer.is_measured(cell, seed)
+        ]
+
+    todo, begun = missing(), time.monotonic()
+    for cell, seed in todo:
+        measurer.measure(cell, seed)
         left = len(missing())
         done = len(todo) - left
         seconds_left = (time.monotonic() - begun) / max(1, done) * left
         listener.on_measured(done, len(todo), seconds_left)
-    file.write()
-    return result
+    measurer.file.write()
+    return measurer.file.result
 
 
 @contextmanager
@@ -165,17 +223,6 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
             with file_lock(folder / LOCK), suppress(OSError):
                 claim.unlink(missing_ok=True)
                 scratch.parent.rmdir()
-
-
-def _measure(cell: Cell, seed: int, request: Reproduction, context: MeasureContext) -> Values:
-    try:
-        return cell.measure(seed, context)
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted(
-            f"Stopped in {request.artifact.name}, {' · '.join(cell.key)}, seed {seed}; "
-            f"finished measurements are kept. "
-            f"Continue with\n  {shlex.join(request.command())}"
-        ) from None
 
 
 def _machine(device: str) -> str:

@@ -21,7 +21,8 @@ from tacit.auditing.symbolic.linear_knowledge import (
     LinearKnowledge,
 )
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import NonlinearStep, SymbolicRun
+from tacit.auditing.symbolic.symbolic_clients import NonlinearStep
+from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.here import Nonlinear
 from tacit.record.unknowns import Unknown
 

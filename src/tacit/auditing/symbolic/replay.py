@@ -23,7 +23,8 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
-from tacit.auditing.symbolic.symbols import Surroundings, SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.surroundings import Surroundings
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.here import Nonlinear
@@ -230,17 +231,6 @@ class _WatchedNoise:
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         self.clients.draw(f"words {tag}", tick)
         return self.randomness.words(tag, tick, source, width)
-
-    def integers(
-        self,
-        tag: str,
-        law: DiscreteGaussian,
-        tick: int,
-        source: Tensor,
-        width: int | None = None,
-    ) -> Tensor:
-        self.clients.draw(f"integers {tag}", tick)
-        return self.randomness.integers(tag, law, tick, source, width)
 
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor

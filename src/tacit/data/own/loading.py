@@ -101,8 +101,9 @@ def from_tables(
             share,
             seed,
         )
+        declared = spec
         loaded, spec, preprocessing = _load_tables(parts, spec, client, shared)
-        class_names, disclosure = spec.classes, disclosed(spec, len(parts))
+        class_names, disclosure = spec.classes, disclosed(spec, len(parts), declared)
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
         inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
     shown = without_folders(origin)
@@ -114,19 +115,50 @@ def from_tables(
     return replace(dataset, note=note, disclosure=disclosure, preprocessing=preprocessing)
 
 
-def disclosed(spec: TableSpec, clients: int) -> str:
-    """What clients tell each other before training, in words; empty if it is nothing."""
-    count = len(spec.summed)
-    if not count:
+def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) -> str:
+    """What clients tell each other before training and how to avoid it, in words.
+
+    Args:
+        spec: What is read from the tables, with all columns and classes.
+        clients: Number of clients.
+        declared: The same before it was completed from the tables; by default `spec`.
+
+    Returns:
+        A text without its last full stop; empty if nothing is told.
+    """
+    declared = spec if declared is None else declared
+    told, remedies = [], []
+    if count := len(spec.summed):
+        tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
+        if clients > 2:
+            tail = "; all neighbours of a client together learn its sums"
+        told.append(
+            f"numbers are standardised by the counts, sums and sums of squares of {count} column"
+            f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
+            f"totals, which nodes compute in a masked sum{tail}"
+        )
+        name = spec.input_names[spec.summed[0]]
+        remedies.append(
+            f"public constants in [data.schema], such as {name} = {{ mean = …, std = … }}"
+        )
+    collected = []
+    categories = [one.name for one in spec.columns if one.categories and not declared.columns]
+    if categories:
+        collected.append(f"the categories of {', '.join(categories)}")
+        remedies.append(f"{collected[-1]} there" if told else f"{collected[-1]} in [data.schema]")
+    if not declared.classes:
+        collected.append(f"the classes of {spec.label}")
+        remedies.append("data.classes")
+    if collected:
+        told.append(
+            f"{' and '.join(collected)} are all that occur in the clients' tables: all clients "
+            "learn which values there are"
+        )
+    if not told:
         return ""
-    tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
-    if clients > 2:
-        tail = "; all neighbours of a client together learn its sums"
-    return (
-        f"numbers are standardised by the counts, sums and sums of squares of {count} column"
-        f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
-        f"totals, which nodes compute in a masked sum{tail}"
-    )
+    *first, last = remedies
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{'; '.join(told)}. To avoid this, declare {listed}"
 
 
 def class_names_of(classes: Sequence[Any] | int | None) -> tuple[str, ...]:

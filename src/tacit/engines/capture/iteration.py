@@ -17,8 +17,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.wrapped import WrappedAlgorithm
-from tacit.core.hosted_clients import HostedClients, Sampling
-from tacit.core.rounded_sums import ROUNDING
+from tacit.core.hosted_clients import HostedClients, SamplingRule
 from tacit.core.rows import is_shared, shared
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
@@ -26,7 +25,7 @@ from tacit.engines.capture.graphs import Work, captured
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients, LazyNetwork
-from tacit.engines.lazy_rows import Computed, Drawn, Known, Workspace, evaluated_state
+from tacit.engines.lazy_rows import Computed, Known, Workspace, evaluated_state
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 from tacit.tasks.poisson import PoissonSample
@@ -59,14 +58,14 @@ class DeviceClock:
         # Of the gradients that an iteration computes: those on batches, and those on drawn samples.
         drawn = here.workspace.drawn or dict.fromkeys(range(here.gradients_per_step))
         self._samples: dict[int, Tensor | None] = {}
-        self._places: dict[int, tuple[DeviceSample, Drawn]] = {}
-        for local, sampling in drawn.items():
-            if sampling is None:
+        self._places: dict[int, tuple[DeviceSample, SamplingRule]] = {}
+        for local, rule in drawn.items():
+            if rule is None:
                 index = here.objective.samples(1 + local)
                 self._samples[local] = None if index is None else index.clone()
             else:
-                sample = self._drawn(0, local, sampling)
-                self._places[local] = here.objective.place_sample(like, sample), sampling
+                sample = self._drawn(0, local, rule)
+                self._places[local] = here.objective.place_sample(like, sample), rule
 
     def set(self, t: int) -> bool:
         """Prepare the device for iteration t; False if more samples were drawn than fit."""
@@ -82,8 +81,7 @@ class DeviceClock:
                 assert batch is not None
                 index.copy_(batch)
         return all(
-            place.load(self._drawn(t, local, sampling))
-            for local, (place, sampling) in self._places.items()
+            place.load(self._drawn(t, local, rule)) for local, (place, rule) in self._places.items()
         )
 
     def rate(self, rate: Rate) -> float | Tensor:
@@ -102,25 +100,21 @@ class DeviceClock:
             raise NotCapturable("it computes other gradients than in earlier iterations")
         return self.objective.grad_on(theta, self._samples[local], out)
 
-    def clipped_sum(self, theta: Tensor, local: int, sampling: Drawn, out: Tensor) -> Tensor:
+    def clipped_sum(self, theta: Tensor, local: int, rule: SamplingRule, out: Tensor) -> Tensor:
         """Sums over the current samples."""
         place, earlier = self._places.get(local, (None, None))
-        if place is None or sampling != earlier:
+        if place is None or rule != earlier:
             raise NotCapturable("it samples otherwise than in earlier iterations")
-        clip = self._sampling(0, local, sampling).clip
+        clip = self._here.at(0).sampling(rule, local).clip
         return self.objective.clipped_sum_on(theta, place, clip, out)
 
     def _number(self, t: int, local: int) -> int:
         """The number of gradient `local` of iteration t."""
         return 1 + t * self._here.gradients_per_step + local
 
-    def _drawn(self, t: int, local: int, drawn: Drawn) -> PoissonSample:
-        sampling = self._sampling(t, local, drawn)
+    def _drawn(self, t: int, local: int, rule: SamplingRule) -> PoissonSample:
+        sampling = self._here.at(t).sampling(rule, local)
         return self.objective.drawn(sampling, self._number(t, local))
-
-    def _sampling(self, t: int, local: int, drawn: Drawn) -> Sampling:
-        bound, rate, rounding = drawn
-        return self._here.at(t).sampling(bound, rate, local, rounding)
 
 
 @dataclass(frozen=True)
@@ -146,19 +140,12 @@ class CapturedClients(LazyClients):
             rows = Known(theta, self.workspace)
         return Computed(lambda out, value: clock.grad(value, local, out), rows, self.workspace)
 
-    def clipped_sum(
-        self,
-        theta: Any,
-        bound: float,
-        rate: float,
-        local: int = 0,
-        rounding: float = ROUNDING,
-    ) -> Any:
+    def sampled_sum(self, theta: Any, rule: SamplingRule, local: int) -> Any:
         clock = self.clock
         rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
 
         def write(out: Tensor, value: Tensor) -> None:
-            clock.clipped_sum(value, local, (bound, rate, rounding), out)
+            clock.clipped_sum(value, local, rule, out)
 
         return Computed(write, rows, self.workspace)
 

@@ -105,10 +105,6 @@ class PersonalObjective:
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         raise Misuse(*NO_MINIMISER)
 
-    def whole_models(self, theta: Tensor) -> Tensor:
-        """The models [n, W] with these shared parameters [n, P]."""
-        return self.local.join(theta, self.rows.value)
-
 
 # A client's own contribution stays within its clipping bound whatever its local parameters are, so
 # a guarantee for all data of one client holds: see docs/explanation/privacy-accounting.md.

@@ -3,7 +3,7 @@
 A member signs, with the key of its certificate, lists of the digests of what it has sent. Its
 *address* of a message is federation, generation, salt and exchange. An honest member sends one
 message per address: it records each before it sends it, and draws a new salt whenever it starts
-over. So two signed lists with different digests for one address prove that it lied, to anybody who
+over. So two signed lists with different digests for one address prove that it lied, to anyone who
 has the certificate of the federation's authority. One list proves nothing, and no one but the
 member can make a second.
 """

@@ -17,7 +17,7 @@ from tacit.privacy.accounting.sampled_gaussian import check_mechanism, sampled_g
 
 # How much larger than necessary the noise may be.
 TOLERANCE = 5e-4
-# More iterations than anybody takes.
+# More iterations than any run takes.
 MOST_STEPS = 10**7
 # A logarithm of noise that is large enough for every guarantee.
 LARGEST = 20.0

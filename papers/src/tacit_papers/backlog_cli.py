@@ -1,0 +1,140 @@
+"""`tacit reproduce status` and `tacit reproduce all`: what is missing, and measuring it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tacit.cli.progress import ProgressBar, ProgressBars
+from tacit.core.devices import check_device
+from tacit.core.errors import Misuse
+from tacit.core.storage import read_json
+from tacit_papers.framework.backlog import ArtifactStatus, Backlog, measure_backlog
+from tacit_papers.framework.drawing import write_figure
+from tacit_papers.framework.registry import ARTIFACTS
+from tacit_papers.framework.runner import ReproductionListener
+from tacit_papers.framework.summary import MARKS, write_summary
+from tacit_papers.framework.workers import worker_processes
+
+
+@dataclass(frozen=True)
+class BacklogOptions:
+    """The options of the command line that both have."""
+
+    out: Path
+    minutes: float | None
+    device: str
+    data: Path | None
+    resume: bool
+    jobs: int
+    as_json: bool
+
+    def refuse(self, others: Mapping[str, Any], name: str) -> None:
+        """Raise Misuse for options of a single artifact."""
+        if others:
+            problem = f"`tacit reproduce {name}` has no {' or '.join(others)}."
+            raise Misuse(problem, "Name an artifact, e.g. tacit reproduce lppa/table1.")
+
+    def backlog(self) -> Backlog:
+        minutes = math.inf if self.minutes is None else self.minutes
+        artifacts = tuple(ARTIFACTS.values())
+        return Backlog(artifacts, self.out, minutes, self.device, self.data)
+
+
+def show_status(options: BacklogOptions) -> None:
+    """Print what every artifact lacks, how long that takes, and how the claims stand."""
+    statuses, verdicts = options.backlog().statuses(), _verdicts(options.out)
+    if options.as_json:
+        print(json.dumps([_as_dict(status) for status in statuses]))
+        return
+    table = Table("artifact", "size", title=f"Measurements in {options.out}")
+    for column in ("measured", "missing", "takes"):
+        table.add_column(column, justify="right")
+    table.add_column("measured on", overflow="fold")
+    for status in statuses:
+        size = "quick" if status.is_quick else "full" if status.measured else "–"
+        lacks = str(len(status.missing)) if status.missing else "–"
+        machines = dict.fromkeys(machine.split(",")[0] for machine in status.machines)
+        row = (str(status.measured), lacks, _cost(status), ", ".join(machines))
+        table.add_row(status.artifact.name, size, *row)
+    Console().print(table)
+    missing = sum(len(status.missing) for status in statuses)
+    total = duration(sum(status.seconds for status in statuses))
+    untimed = sum(status.untimed for status in statuses)
+    unknown = f", and {untimed} of which nothing comparable was timed" if untimed else ""
+    print(f"Missing: {missing} measurements, about {total} on these machines{unknown}.")
+    print("Claims: " + ", ".join(f"{verdicts[grade]} {grade}" for grade in MARKS) + ".")
+    if missing:
+        print(f"Measure them: tacit reproduce all --resume --out {options.out} --minutes 25")
+
+
+def measure_all(options: BacklogOptions) -> None:
+    """Measure what is missing, the most valuable first, as far as the time allows."""
+    check_device(options.device, "--device")
+    backlog, console = options.backlog(), Console(stderr=True)
+    if not options.resume and any(status.measured for status in backlog.statuses()):
+        raise Misuse(
+            f"{options.out} already has measurements.",
+            "Keep them and measure the rest with --resume, or choose another --out.",
+        )
+
+    def report(message: str) -> None:
+        console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def report_measured(done: int, total: int, seconds: float) -> None:
+        report(f"{done} of {total} considered, {duration(seconds)} left")
+
+    before = sum(len(status.missing) for status in backlog.statuses())
+    with ProgressBars(console, runs=before) as bars, ProgressBar(console) as bar:
+        listener = ReproductionListener(bars.listener_for, bar, report_measured, report)
+        options.out.mkdir(parents=True, exist_ok=True)
+        with worker_processes(backlog.command(), options.jobs - 1, options.out, report):
+            changed = measure_backlog(backlog, listener)
+    for name, result in changed.items():
+        write_figure(ARTIFACTS[name].draw(result), options.out / name)
+    summary = write_summary(options.out)
+    after = sum(len(status.missing) for status in backlog.statuses())
+    print(f"{before - after} measured, {after} still missing: tacit reproduce status")
+    print(f"All claims: {summary}")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, to about two digits."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _cost(status: ArtifactStatus) -> str:
+    if not status.missing:
+        return ""
+    if status.untimed == len(status.missing):
+        return "?"
+    return duration(status.seconds) + (" + ?" if status.untimed else "")
+
+
+def _as_dict(status: ArtifactStatus) -> dict[str, Any]:
+    return {
+        "name": status.artifact.name,
+        "measured": status.measured,
+        "quick": status.is_quick,
+        "seconds": status.seconds,
+        "untimed": status.untimed,
+        "missing": [
+            {"cell": one.cell.key, "seed": one.seed, "seconds": one.seconds}
+            for one in status.missing
+        ],
+    }
+
+
+def _verdicts(out: Path) -> Counter[str]:
+    stored = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
+    return Counter(claim["word"] for one in stored for claim in one["claims"])

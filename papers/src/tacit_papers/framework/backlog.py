@@ -1,0 +1,174 @@
+"""What is still to be measured, what it takes, and in which order it is worth most.
+
+First come cells without a number, then those with one repeat, which have no deviation, then the
+others; among equals those that take least.
+"""
+
+from __future__ import annotations
+
+import _thread
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.core.errors import Interrupted
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, DatasetCache, Key, Scale
+from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.results_file import ResultsFile, stored_scale
+from tacit_papers.framework.runner import Measurer, Reproduction, ReproductionListener
+
+FULL = Scale()
+
+
+@dataclass(frozen=True, eq=False)
+class Missing:
+    """A measurement that an artifact lacks."""
+
+    artifact: Artifact
+    cell: Cell
+    seed: int
+    earlier: int  # repeats that the cell has when it is the turn of this one
+    seconds: float | None  # that it probably takes; None if nothing like it was timed
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        return self.earlier, math.inf if self.seconds is None else self.seconds
+
+
+@dataclass(frozen=True, eq=False)
+class ArtifactStatus:
+    """What an artifact has and what it lacks, at full size."""
+
+    artifact: Artifact
+    measured: int  # measurements that exist
+    is_quick: bool  # only a smaller version is stored
+    machines: tuple[str, ...]
+    missing: tuple[Missing, ...]
+
+    @property
+    def seconds(self) -> float:
+        """What is missing takes at least this long."""
+        return sum(one.seconds or 0.0 for one in self.missing)
+
+    @property
+    def untimed(self) -> int:
+        """Missing measurements of which nobody knows how long they take."""
+        return sum(one.seconds is None for one in self.missing)
+
+
+def status_of(artifact: Artifact, out: Path) -> ArtifactStatus:
+    """Compare what is stored in a folder of results with what the artifact asks for."""
+    file = ResultsFile.read(out / artifact.name, artifact, FULL)
+    missing = tuple(one for cell in artifact.cells(FULL) for one in _missing(artifact, cell, file))
+    measured = sum(len(cell.values) for cell in file.result.cells)
+    is_quick = stored_scale(file.folder) == Scale(quick=True)
+    return ArtifactStatus(artifact, measured, is_quick, tuple(file.machines), missing)
+
+
+def _missing(artifact: Artifact, cell: Cell, file: ResultsFile) -> Iterator[Missing]:
+    values, seconds = file.result[cell.key].values, expected(file.result, cell.key)
+    seeds = [seed for seed in range(artifact.repeats) if seed not in values]
+    for earlier, seed in enumerate(seeds, start=len(values)):
+        yield Missing(artifact, cell, seed, earlier, seconds)
+
+
+def expected(result: ArtifactResult, key: Key) -> float | None:
+    """Seconds for a repeat of a cell: as its other repeats, or as those of all cells."""
+    same = _timings(result, [key])
+    every = same or _timings(result, [cell.key for cell in result.cells])
+    return statistics.fmean(every) if every else None
+
+
+def _timings(result: ArtifactResult, keys: Iterable[Key]) -> list[float]:
+    """Older numbers have only the time of the training in them, the largest part of it."""
+    repeats = [one for key in keys for one in result[key].values.values()]
+    found = [one.get("took", one.get("seconds")) for one in repeats]
+    return [seconds for seconds in found if seconds is not None]
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The request to measure what all artifacts lack."""
+
+    artifacts: Sequence[Artifact]
+    out: Path
+    minutes: float = math.inf
+    device: str = "cpu"
+    data_folder: Path | None = None
+
+    def statuses(self) -> list[ArtifactStatus]:
+        return [status_of(artifact, self.out) for artifact in self.artifacts]
+
+    def missing(self) -> list[Missing]:
+        """What is missing, the most valuable first."""
+        found = [one for status in self.statuses() for one in status.missing]
+        return sorted(found, key=lambda one: one.rank)
+
+    def command(self) -> list[str]:
+        """The command that continues with it."""
+        words = ["tacit", "reproduce", "all", "--resume", "--out", str(self.out)]
+        words += [] if math.isinf(self.minutes) else ["--minutes", f"{self.minutes:g}"]
+        words += [] if self.device == "cpu" else ["--device", self.device]
+        return words if self.data_folder is None else [*words, "--data", str(self.data_folder)]
+
+    def request(self, artifact: Artifact) -> Reproduction:
+        return Reproduction(
+            artifact, FULL, self.out, device=self.device, data_folder=self.data_folder
+        )
+
+
+def measure_backlog(
+    backlog: Backlog,
+    listener: ReproductionListener,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, ArtifactResult]:
+    """Measure what is missing while there is time for it; return the artifacts that changed.
+
+    A measurement begins only if it probably ends in time. One that does not is interrupted and
+    continues the next time.
+    """
+    todo, deadline = backlog.missing(), clock() + 60 * backlog.minutes
+    datasets, measurers = DatasetCache(), dict[str, Measurer]()
+    changed: dict[str, ArtifactResult] = {}
+    try:
+        with _interrupted_after(60 * backlog.minutes):
+            for number, one in enumerate(todo, start=1):
+                left = deadline - clock()
+                if left <= 0 or (one.seconds or 0.0) > left:
+                    continue
+                name = one.artifact.name
+                if name not in measurers:
+                    request = backlog.request(one.artifact)
+                    command = backlog.command()
+                    measurers[name] = Measurer(request, command, listener, datasets, clock)
+                if measurers[name].measure(one.cell, one.seed):
+                    changed[name] = measurers[name].file.result
+                rest = sum(later.seconds or 0.0 for later in todo[number:])
+                listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
+    except (Interrupted, KeyboardInterrupt):
+        if clock() < deadline:
+            raise
+    for name in changed:
+        measurers[name].file.write()
+    return changed
+
+
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Interrupt the block, as Ctrl-C does, if it takes longer."""
+    if math.isinf(seconds):
+        yield
+        return
+    timer = threading.Timer(seconds, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,42 @@
+"""Where the noise of a simulation comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit.core.errors import Misuse, unknown_name
+from tacit.core.randomness import Philox, Randomness
+from tacit.core.workers import WorkerPool
+from tacit.simulation.setting import Generator
+from tacit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
+
+
+def make_randomness(
+    prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool
+) -> Randomness:
+    """The source of all clients' noise. Batches and initial weights always come from the seed."""
+    if prg == "philox":
+        return Philox(seed, task.parameters, task.dtype, pool)
+    if isinstance(prg, str) and prg != "chacha20":
+        raise unknown_name(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
+    from tacit.privacy.keystreams import KeyRing
+
+    ring = KeyRing.from_seed(task.clients, seed) if isinstance(prg, str) else prg
+    if not isinstance(ring, KeyRing):
+        raise unknown_name(
+            f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing"
+        )
+    if len(ring.names) != task.clients:
+        raise Misuse(
+            f"The key ring has {len(ring.names)} clients, the task has {task.clients}.",
+            "Give both the same number of clients.",
+        )
+    if len(ring.secrets) != task.clients:
+        raise Misuse(
+            f"The key ring has the private keys of {len(ring.secrets)} of {task.clients} clients.",
+            "A simulation hosts all clients: give all keys, or use KeyRing.from_seed.",
+        )
+    return ring.randomness(task.parameters, task.dtype)
