@@ -19,10 +19,12 @@ $(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
 	@$(PIP) --editable . --editable papers
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "Installing the development tools ..."
+# Not after .installed: Tacit would be built twice.
+$(VENV)/.installed-dev: pyproject.toml papers/pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Tacit and the development tools into $(VENV) (takes a few minutes) ..."
 	@$(PIP) --editable '.[dev]' --editable papers
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
 
@@ -36,14 +38,19 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-# One process per core and one thread each: threads that share a core slow each other down.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One thread per process: threads that share a core slow each other down.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# Nodes wait for each other, so the slow tests have a process more than there are cores.
+MORE   := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-test: lint types
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
+# Types are checked beside the tests, because mypy uses one core only.
+test: lint
+	@$(BIN)/mypy & types=$$!; \
+	HYPOTHESIS_PROFILE=quick $(PYTEST) --numprocesses auto -m "not slow"; tests=$$?; \
+	wait $$types && exit $$tests
 
 test-all: $(VENV)/.installed-dev
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --numprocesses $(MORE) -m "slow or thorough"
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools ..."

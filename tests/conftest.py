@@ -1,5 +1,17 @@
 """Session-wide fixtures and hooks."""
 
-from support.session import few_threads, own_cache, pytest_collection_modifyitems
+from support.session import (
+    few_threads,
+    one_drawing,
+    own_cache,
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+)
 
-__all__ = ["few_threads", "own_cache", "pytest_collection_modifyitems"]
+__all__ = [
+    "few_threads",
+    "one_drawing",
+    "own_cache",
+    "pytest_collection_modifyitems",
+    "pytest_ignore_collect",
+]

@@ -4,12 +4,13 @@
 | --- | --- |
 | `python`, `bash` | it runs, in order, in one namespace and one folder per page |
 | any language with `title="name.ext"` | it is written to a file of that name |
-| `python`, `bash` with `title="takes minutes"` | it runs in the slow suite only |
+| `python`, `bash` with `title="takes minutes"` | it runs in the slow suite only, see SHORTER |
 | `python`, `bash` with `title` in NOT_RUN | it is shown to readers and does not run |
 | `text` with `title="output"` | it is compared with what the block before it printed |
 | other languages | nothing |
 
 Any other title of a `python` or `bash` block is an error, so that none is skipped by accident.
+A `bash` block of nothing but `tacit` commands runs in this process, without importing torch again.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
+
+from tacit.cli import main
 
 ROOT = Path(__file__).parents[2]
 EXECUTABLE = ("python", "bash")
@@ -39,6 +45,12 @@ NOT_RUN = {
     "needs Docker",
     "outline",  # not a whole program
 }
+# Options of blocks that take minutes, and smaller ones that the tests use.
+SHORTER = {r"--seconds \d+": "--seconds 1", r"--seeds \d+": "--seeds 2"}
+RUN_ELSEWHERE = [["tacit", "demo"]]  # tests/system/test_distribution.py
+COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.MULTILINE)
+# Characters that a shell interprets; and a command that replaces handlers of signals.
+NEEDS_SHELL = re.compile(r"[|&;<>$`*?]|^tacit federation up ", re.MULTILINE)
 FILE_NAME = re.compile(r"[\w./-]+\.\w+")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^`\n]*)$")
 SLOW = re.compile(
@@ -46,6 +58,7 @@ SLOW = re.compile(
     r"budget\. A larger --seconds may find more\."
 )
 NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+TERMINAL = {"COLUMNS": "100", "TERM": "dumb"}
 # How far a number in an `output` block may be from the printed one, relative to the larger.
 TOLERANCE = 0.1
 
@@ -126,7 +139,12 @@ class PageRunner:
         elif block.language == "text" and block.title.startswith("output"):
             compare_output(block, self.printed)
         elif block.runs:
-            self.printed = self._python(block) if block.language == "python" else self._bash(block)
+            if block.language == "python":
+                self.printed = self._python(block)
+            elif (commands := tacit_commands(block)) is not None:
+                self.printed = self._tacit(block, commands)
+            else:
+                self.printed = self._bash(block)
 
     def _python(self, block: Block) -> str:
         out = io.StringIO()
@@ -136,15 +154,28 @@ class PageRunner:
             exec(code, self.namespace)
         return out.getvalue()
 
+    def _tacit(self, block: Block, commands: list[list[str]]) -> str:
+        out, errors = io.StringIO(), io.StringIO()
+        for arguments in commands:
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(errors),
+                mock.patch.dict(os.environ, TERMINAL),
+                mock.patch.object(sys, "argv", arguments),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("default")
+                code = exit_code()
+            printed, problem = out.getvalue(), errors.getvalue()
+            assert not code, f"{block.place}\n{printed[-2000:]}\n{problem[-4000:]}"
+        return out.getvalue()
+
     def _bash(self, block: Block) -> str:
         programs = Path(sys.executable).parent
-        environment = os.environ | {
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "COLUMNS": "100",
-            "TERM": "dumb",
-        }
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | TERMINAL | {"PATH": path}
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.text],
+            ["bash", "-euo", "pipefail", "-c", shortened(block)],
             cwd=self.folder,
             env=environment,
             capture_output=True,
@@ -154,6 +185,32 @@ class PageRunner:
         )
         assert done.returncode == 0, f"{block.place}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
+
+
+def exit_code() -> object:
+    """What `tacit` ends with, for the arguments in sys.argv."""
+    try:
+        main()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def shortened(block: Block) -> str:
+    """The text of a block; if it takes minutes, with less to do."""
+    text = block.text
+    for option, shorter in SHORTER.items() if block.is_long else ():
+        text = re.sub(option, shorter, text)
+    return text
+
+
+def tacit_commands(block: Block) -> list[list[str]] | None:
+    """The arguments of each command of a block, if all are `tacit` and need no shell."""
+    text = COMMENT.sub("", shortened(block)).replace("\\\n", " ")
+    commands = [words for line in text.splitlines() if (words := shlex.split(line))]
+    if NEEDS_SHELL.search(text) or any(words[0] != "tacit" for words in commands):
+        return None
+    return [words for words in commands if words not in RUN_ELSEWHERE]
 
 
 def compare_output(block: Block, printed: str) -> None:

@@ -15,15 +15,19 @@ SLOW = {
 
 
 def page_parameters():
-    """Each page with its blocks; once without the long ones if the rest is quick."""
+    """Each page with its blocks; if most are quick, the long ones apart."""
     for page in pages():
         name = str(page.relative_to(ROOT))
         blocks = code_blocks(page)
         short = [block for block in blocks if not block.is_long]
-        if name not in SLOW and any(block.runs or block.is_file for block in short):
-            yield pytest.param(short, id=name, marks=pytest.mark.quick)
-        if name in SLOW or len(short) < len(blocks):
+        if name in SLOW:
             yield pytest.param(blocks, id=f"{name}, long blocks too")
+            continue
+        if any(block.runs or block.is_file for block in short):
+            yield pytest.param(short, id=name, marks=pytest.mark.quick)
+        if len(short) < len(blocks):
+            long = [block for block in blocks if block.is_long]
+            yield pytest.param(long, id=f"{name}, long blocks")
 
 
 @pytest.mark.parametrize("blocks", list(page_parameters()))

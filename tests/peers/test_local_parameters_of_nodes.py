@@ -1,6 +1,7 @@
 """Nodes have the local parameters that the simulator has, and store them."""
 
 import io
+import json
 
 import pytest
 import torch
@@ -75,6 +76,9 @@ def test_a_node_exports_its_own_model(homes, tmp_path, form):
     words = ["export", str(home.node("n1").path), "--format", form, "--out", str(path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "model.json").read_text())["client"] == "n1"
+    refused = CliRunner().invoke(app, [*words, "--client", "average"])
+    assert isinstance(refused.exception, Misuse)
     saved = load_node(home.node("n1").path, ())
     module = saved.module("n1")
     theta = torch.cat([p.detach().reshape(-1) for p in module.parameters()])

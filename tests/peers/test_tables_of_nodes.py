@@ -23,11 +23,12 @@ from tacit.cli.federation_tables import describe
 from tacit.config.build import build
 from tacit.config.loading import load_config, make_config, with_keys
 from tacit.core.errors import Misuse
-from tacit.peer.federation.audited import AuditedFederation
+from tacit.peer.federation.audited import AuditedFederation, stand_in_task
 from tacit.peer.federation.operator import add
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import NodeOptions
+from tacit.peer.node.saved_node import load_node
 from tacit.simulation import Simulation
 
 NAMES = ["n0", "n1", "n2", "n3"]
@@ -122,6 +123,37 @@ def test_nodes_keep_how_rows_become_inputs(base, done):
         stored = json.loads((done.node(name).run / "model.json").read_text())
         assert stored["preprocessing"] == dataset.preprocessing
         assert stored["class_names"] == list(dataset.class_names)
+
+
+def test_nodes_predict_numbers_as_the_simulator_does(base, tmp_path):
+    """The target is standardised by the exact totals of all, which no node has alone."""
+    text = CONFIG.replace('label = "outcome"', 'label = "score"\ntarget = "number"')
+    text = text.replace('classes = ["well", "ill"]\n', "")
+    text = text.replace("score = { mean = 5, std = 2 }\n", "")
+    (tmp_path / "clinic.toml").write_text(text.replace('"sites/', f'"{base}/sites/'))
+    config = load_config(tmp_path / "clinic.toml")
+    experiment = build(config)
+    home = federation(tmp_path / "f", config, clients=len(NAMES))
+    run_in_turn([home.path], NAMES, seconds=120, options=NodeOptions(data=str(base / "sites")))
+    simulation = Simulation(replace(experiment.setting, gradients="looped"))
+    simulation.start()
+    while simulation.t < experiment.steps:
+        simulation.step()
+    assert relative_distance(models(home), simulation.state.theta) < 1e-6
+    stored = json.loads((home.node("n1").run / "model.json").read_text())
+    assert stored["preprocessing"] == experiment.dataset.preprocessing
+    assert stored["outputs"] is None
+    summary = json.loads((home.node("n1").run / "summary.json").read_text())
+    x, y = experiment.dataset.client_tests[1]
+    module = load_node(home.node("n1").path, []).module(0)
+    error = (module(x)[:, 0] - y).square().mean().sqrt().item()
+    assert summary["metrics"]["rmse"] == pytest.approx(error, rel=1e-5)
+    mean = experiment.dataset.target.mean
+    assert summary["metrics"]["baseline-rmse"] == pytest.approx(
+        (y - mean).square().mean().sqrt().item(), rel=1e-5
+    )
+    # An audit of the federation has random numbers in place of its targets.
+    assert stand_in_task(home.manifest()).parameters == models(home).shape[1]
 
 
 def test_restarted_nodes_scale_as_before(base, done):

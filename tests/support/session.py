@@ -5,9 +5,11 @@ import signal
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from matplotlib.figure import Figure
 
-for profile, examples in (("quick", 20), ("thorough", 100)):
+EXAMPLES = {"quick": 20, "thorough": 100}
+for profile, examples in EXAMPLES.items():
     settings.register_profile(
         profile,
         max_examples=examples,
@@ -39,8 +41,32 @@ def few_threads():
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1))))
 
 
+@pytest.fixture(autouse=True)
+def one_drawing(request, monkeypatch):
+    """Draw figures once, as they are: matplotlib's layout takes twice as long again.
+
+    Most tests write pages and look at something else. Tests of figures are marked.
+    """
+    if not request.node.get_closest_marker("layout"):
+        monkeypatch.setattr(Figure, "get_layout_engine", lambda figure: None)
+
+
 # Folders whose tests start processes or train for long: `make test` leaves them out.
 SLOW_FOLDERS = {"peers", "system", "papers", "docs"}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no module that has no test of the suite: that takes half a minute per process."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if SLOW_FOLDERS & set(collection_path.relative_to(config.rootpath).parts):
+        has_quick, has_slow = "mark.quick" in text, True
+    else:
+        has_quick = True
+        has_slow = any(word in text for word in ("mark.slow", "mark.realdata", "hypothesis"))
+    suites = {"not slow": has_quick, "slow or thorough": has_slow}
+    return None if suites.get(config.option.markexpr, True) else True
 
 
 def pytest_collection_modifyitems(items):
@@ -50,6 +76,14 @@ def pytest_collection_modifyitems(items):
         slow = item.get_closest_marker("realdata") or SLOW_FOLDERS & set(folders)
         if slow and not item.get_closest_marker("quick"):
             item.add_marker("slow")
+        if is_hypothesis_test(item.obj) and _has_more_examples(item.obj):
+            item.add_marker("thorough")
     items.sort(
         key=lambda item: (not item.get_closest_marker("realdata"), "peers" not in str(item.path))
     )
+
+
+def _has_more_examples(test):
+    """Whether a property has more examples in the thorough profile: some have a fixed number."""
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    return own is None or own.max_examples >= EXAMPLES["thorough"]

@@ -3,11 +3,13 @@
 import json
 import statistics
 
+from tacit.report.precision import format_pair
 
-def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
+
+def test_a_comparison_is_printed_paired_and_stored(tacit_here, config, tmp_path):
     names = "dsgt,lppa,lppa+fresh=true"
     options = f"--algorithms {names} --seeds 2 --out c --set run.seed=5"
-    answer = tacit("compare", config, *options.split())
+    answer = tacit_here("compare", config, *options.split())
     assert answer.code == 0, answer.err
     stored = json.loads((tmp_path / "c" / "compare.json").read_text())
     assert stored["seeds"] == [5, 6]
@@ -21,7 +23,7 @@ def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
         first = first or accuracy
         mean, deviation = statistics.fmean(accuracy), statistics.stdev(accuracy)
         assert row["accuracy"] == {"mean": mean, "deviation": deviation}
-        assert f"{mean:.2f} ± {deviation:.2f}" in answer.out
+        assert format_pair(mean, deviation, ".2f") in answer.out
         if accuracy is not first:
             apart = [a - b for a, b in zip(accuracy, first, strict=True)]
             assert row["difference"] == {

@@ -1,5 +1,6 @@
 """The wheel has all that it needs, and runs where the sources are not."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -99,7 +100,7 @@ def run(command, folder):
     )
 
 
-def test_the_demo_runs_in_an_empty_folder(wheel, tmp_path):
+def test_the_demo_shows_that_masks_cost_no_accuracy(wheel, tmp_path):
     environment = install(wheel, tmp_path / "environment")
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -107,10 +108,25 @@ def test_the_demo_runs_in_an_empty_folder(wheel, tmp_path):
         [environment / "bin" / "python", "-c", "import tacit; print(tacit.__file__)"], folder
     )
     assert Path(where.stdout.strip()).is_relative_to(environment)
-    done = run([environment / "bin" / "tacit", "demo"], folder)
+    done = run([environment / "bin" / "tacit", "demo", "--json"], folder)
     assert done.returncode == 0, done.stderr
-    assert "Report: tacit-demo/report.html" in done.stdout
     assert [path.name for path in folder.iterdir()] == ["tacit-demo"]
+    shown = json.loads(done.stdout)
+    assert shown["report"] == "tacit-demo/report.html"
+    assert "What a neighbour sees" in (folder / shown["report"]).read_text()
+    labels = [row["label"] for row in shown["algorithms"]]
+    assert labels == ["dsgt", "dp-dsgt", "lppa", "private-sgd"]
+    dsgt, dp, lppa, private = shown["algorithms"]
+    assert private["epsilon"] == 3
+    assert dsgt["first_message_error"] == 0
+    assert min(dp["first_message_error"], lppa["first_message_error"]) > 0.5
+    accuracy = {row["label"]: row["accuracy"]["mean"] for row in shown["algorithms"]}
+    assert abs(accuracy["lppa"] - accuracy["dsgt"]) <= 2
+    assert accuracy["dsgt"] - accuracy["dp-dsgt"] > 3
+    assert accuracy["lppa"] - accuracy["dp-dsgt"] > 3
+    assert accuracy["dsgt"] > 80
+    # A guarantee for the whole run, and still more accurate than noise without one.
+    assert accuracy["private-sgd"] > accuracy["dp-dsgt"] + 3
 
 
 def test_without_a_compiler_the_loops_are_left_out(source, tmp_path):

@@ -4,9 +4,11 @@ import csv
 import json
 import os
 import random
+import re
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import tacit
 
@@ -63,11 +65,24 @@ def test_from_tables_to_reports(tacit_here, clinics):
     audit = ("audit", out, "--victim", "south", "--no-attacks", "--iterations", "4")
     answer = tacit_here(*audit, "--out", clinics / "a")
     assert answer.code == 0
-    assert "0 north, 1 south, 2 west" in answer.out
+    assert "gradients of client south exactly" in answer.out
+    assert "curious(north)" in answer.out
     found = json.loads((clinics / "a" / "audit.json").read_text())
     assert found["victims"] == [1]
-    assert found["answer"]["limits"][0] == "Clients: 0 north, 1 south, 2 west."
-    assert "Audit of dsgt on own data" in (clinics / "a" / "report.html").read_text()
+    assert found["names"] == summary["names"]
+    assert found["answer"]["reason"].startswith(
+        "Client north can compute gradients of client south"
+    )
+    page = (clinics / "a" / "report.html").read_text()
+    assert "Audit of dsgt on own data" in page
+    assert "client north about client south" in page  # the heat map
+    assert "curious(north) about client south" in page  # the timeline and the proofs
+    assert ">west</text>" in page  # the graph
+    assert "north%2Csouth" in page or "north,south" in page  # the edges as CSV
+    words = json.dumps([found["answer"], found["summary"], found["remarks"], page])
+    assert re.search(r"[Cc]lients? \d|curious\(\d|\bg\[\d", words) is None
+    by_name = ("audit", out, "--adversary", "curious(west)", "--no-attacks", "--iterations", "2")
+    assert tacit_here(*by_name, "--out", clinics / "b").code == 0
     assert any("all clients learn these totals" in remark for remark in found["remarks"])
 
     compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")
@@ -164,6 +179,60 @@ def test_a_sweep_over_clients_of_a_function_in_two_processes(tacit, clinics):
     assert sweep_table(clinics / "one") == sweep_table(clinics / "two")
 
 
+def test_numbers_to_predict(tacit_here, clinics):
+    """From a table to models in three formats, which predict in the unit of the target."""
+    config, out = clinics / "clinics.toml", clinics / "out"
+    rng = random.Random(1)
+    for path in (clinics / "sites").iterdir():
+        ages = [rng.gauss(50, 9) for _ in range(40)]
+        lines = [f"{age:.1f},{300 + 2 * age + rng.gauss(0, 3):.1f}" for age in ages]
+        path.write_text("\n".join(["age,stay", *lines]))
+    stay = ("--set", "data.label=stay")
+    answer = tacit_here("run", config, *stay, "--set", "data.target=regression", "--out", out)
+    assert answer.code == 2
+    assert '"number" for a regression' in answer.err
+    target = (*stay, "--set", "data.target=number")
+    assert tacit_here("run", config, *target, "--set", "run.rounds=8", "--out", out).code == 0
+    summary = json.loads((out / "summary.json").read_text())
+    error, baseline = (summary["metrics"][name]["mean"] for name in ("rmse", "baseline-rmse"))
+    assert error < 0.5 * baseline
+    assert "alerts" not in summary
+    page = (out / "report.html").read_text()
+    assert "RMSE of predicting the mean" in page
+    assert "target stay (mean" in page
+
+    dataset = tacit.data.from_tables(
+        str(clinics / "sites/{client}.csv"), label="stay", target="number"
+    )
+    x, y = dataset.test.x, dataset.test.y
+    run = tacit.load(out)
+    expected = run.module("average")(x)[:, 0].detach()
+    assert float((expected - y).square().mean().sqrt()) == pytest.approx(
+        summary["metrics"]["rmse"]["average_model"], rel=1e-5
+    )
+    for form, suffix in (("torch", "pt"), ("safetensors", "safetensors"), ("onnx", "onnx")):
+        file = clinics / f"model.{suffix}"
+        export = ("export", out, "--client", "average", "--format", form, "--out", file)
+        assert tacit_here(*export).code == 0
+        assert json.loads(file.with_name(f"{file.name}.json").read_text())["classes"] is None
+    for state in (torch.load(clinics / "model.pt"), load_file(clinics / "model.safetensors")):
+        raw = x @ state["1.weight"].T + state["1.bias"]
+        assert torch.allclose(state["2.mean"] + state["2.std"] * raw[:, 0], expected)
+    session = pytest.importorskip("onnxruntime").InferenceSession(clinics / "model.onnx")
+    (found,) = session.run(None, {"input": x.numpy()})
+    assert torch.allclose(torch.from_numpy(found)[:, 0], expected)
+
+    # A model that has not learned is told apart from one that has.
+    bad = clinics / "bad"
+    slow = ("--set", "run.rounds=1", "--set", "algorithm.lr=1e-6")
+    answer = tacit_here("run", config, *target, *slow, "--out", bad)
+    assert "does not beat predicting the mean" in answer.out + answer.err
+    audit = ("audit", bad, "--victim", "south", "--iterations", "2", "--out", clinics / "a")
+    answer = tacit_here(*audit)
+    assert answer.code == 0
+    assert "the targets here are not classes" in " ".join(answer.out.split())
+
+
 def test_a_changed_table_is_another_run(tacit_here, clinics):
     config, out = clinics / "clinics.toml", clinics / "out"
     assert tacit_here("run", config, "--out", out).code == 0
@@ -177,6 +246,12 @@ def test_a_changed_table_is_another_run(tacit_here, clinics):
 def test_a_schema_for_tables(tacit_here, clinics):
     answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcome")
     assert answer.out.splitlines()[-2:] == ['age = "number"', 'ward = ["A", "B"]']
+    number = ("--label", "age", "--target", "number", "--ignore", "outcome")
+    (clinics / "ages.csv").write_text("age,ward,outcome\n30,A,ill\n40,B,well\n")
+    answer = tacit_here("data", "schema", clinics / "ages.csv", *number)
+    assert answer.out.splitlines() == [
+        "[data]", 'label = "age"', 'target = "number"', "", "[data.schema]", 'ward = ["A", "B"]'
+    ]  # fmt: skip
     answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcom")
     assert answer.code == 2
     assert "Did you mean 'outcome'?" in answer.err

@@ -104,6 +104,18 @@ def test_mistakes_are_found_before_the_run(make, words):
     assert_mentions(misuse_message(make), *words)
 
 
+@pytest.mark.parametrize("kind", ["EarlyStopping", "BestCheckpoint"])
+def test_an_unknown_metric_is_found_before_the_first_iteration(simulate, tmp_path, kind):
+    steps = []
+    options = {"path": tmp_path} if kind == "BestCheckpoint" else {}
+    callback = getattr(CALLBACKS, kind)(metric="loss.maen", **options)
+    message = misuse_message(
+        simulate, callback, progress=lambda simulation: steps.append(simulation.t)
+    )
+    assert_mentions(message, "loss.maen", "Did you mean 'loss.mean'")
+    assert steps == []
+
+
 def test_something_that_is_no_callback(simulate):
     assert_mentions(misuse_message(simulate, 3), "callbacks has a int", "tacit.callbacks")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import networkx as nx
 import torch
 from torch import Tensor
 
 from tacit.auditing.active.behaviours import BEHAVIOURS
+from tacit.auditing.client_names import client_name
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
 from tacit.record.transcript import Message, Transcript
@@ -47,6 +48,8 @@ class Adversary:
     # Of what its clients hold, only what they share with this client; None: all of it. An audit of
     # a client's own transcript has no more.
     shares_with: int | None = None
+    # Of all clients of the run, for texts; empty if they have none.
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def curious(cls, *clients: int) -> Adversary:
@@ -120,19 +123,31 @@ class Adversary:
             self.knows_theta0 or other.knows_theta0,
             self.malicious | other.malicious,
             next(iter(behaviours), None),
+            names=self.names or other.names,
         )
+
+    def name_of(self, client: int) -> str:
+        """The name of any client of the run, or its number."""
+        return client_name(client, self.names)
 
     def __str__(self) -> str:
         curious = self.corrupt - self.malicious
-        parts = [f"curious({','.join(map(str, sorted(curious)))})"] if curious else []
+        parts = [f"curious({','.join(map(self.name_of, sorted(curious)))})"] if curious else []
         if self.malicious:
-            members = f"malicious({','.join(map(str, sorted(self.malicious)))})"
+            members = f"malicious({','.join(map(self.name_of, sorted(self.malicious)))})"
             parts.append(members if self.behaviour is None else f"{members}:{self.behaviour}")
         if self.listens:
-            where = "" if self.edges is None else f" on {sorted(self.edges)}"
+            where = "" if self.edges is None else f" on {self._tapped}"
             parts.append(f"eavesdropper{where}")
         parts += ["server"] * self.is_server + ["theta0"] * self.knows_theta0
         return "+".join(parts)
+
+    @property
+    def _tapped(self) -> str:
+        edges = sorted(self.edges or ())
+        if not self.names:
+            return str(edges)
+        return ", ".join(f"{self.name_of(source)}→{self.name_of(to)}" for source, to in edges)
 
     def knows(self, unknown: Unknown) -> bool:
         """Whether it has an unknown without any message: its clients' own, or first models."""

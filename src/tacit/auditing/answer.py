@@ -16,7 +16,6 @@ import numpy as np
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.client_names import describe_clients
 from tacit.auditing.result import AdversaryResult, Audit, Verdict
 from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
 from tacit.auditing.statements import NOUNS, image_steps
@@ -115,6 +114,10 @@ class Finding:
         return describe_adversary(self.result.adversary)
 
     @property
+    def victim(self) -> str:
+        return self.leakage.victim_text
+
+    @property
     def is_proof(self) -> bool:
         """Whether the bound covers the whole run and noise as computers add it."""
         ledger = self.ledger
@@ -143,7 +146,7 @@ def describe_adversary(adversary: Adversary) -> str:
         >>> describe_adversary(Adversary.parse("curious(1,4)+eavesdropper"))
         'Clients 1, 4 and an eavesdropper together'
     """
-    members = [str(client) for client in sorted(adversary.corrupt)]
+    members = [adversary.name_of(client) for client in sorted(adversary.corrupt)]
     if adversary.listens and members:
         members.append("an eavesdropper")
     if adversary.is_server:
@@ -164,19 +167,19 @@ def _findings(audit: Audit) -> Iterator[Finding]:
 def _decide(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
     if defect := next((one for one in findings if _has_defect(one)), None):
         reason = (
-            f"A measurement contradicts the proved bound on client {defect.verdict.victim}: "
+            f"A measurement contradicts the proved bound on {defect.victim}: "
             "either the implementation or the analysis has a defect."
         )
         return "no", "No: the guarantee was refuted", reason
     if found := next((one for one in findings if one.is_recovered), None):
-        reason = f"{found.who} rebuilt training data of client {found.verdict.victim} in an attack."
+        reason = f"{found.who} rebuilt training data of {found.victim} in an attack."
         return "no", "No: training data can be rebuilt", reason
     if gain := next((one for one in audit.gains if one.gains_samples), None):
         return "no", "No: training data can be rebuilt", f"{_capital(gain.statement)}."
     headlines = {finding.verdict.headline: finding for finding in reversed(findings)}
     worst = LEVELS[0 if audit.exposure is None else int(audit.exposure.levels.max())]
     if found := headlines.get("exposed"):
-        reason = f"{found.who} can compute gradients of client {found.verdict.victim} exactly."
+        reason = f"{found.who} can compute gradients of {found.victim} exactly."
         return "no", "No: gradients leak exactly", f"{reason} {GRADIENTS}."
     if worst == "gradient":
         reason = f"Some clients compute gradients of others exactly. {GRADIENTS}."
@@ -205,7 +208,7 @@ def _detected(findings: list[Finding]) -> str | None:
     if found is None or low < DETECTED:
         return None
     return (
-        f"In an attack {_lower(found.who)} told training samples of client {found.verdict.victim} "
+        f"In an attack {_lower(found.who)} told training samples of {found.victim} "
         f"from others with an AUC of {auc:.2f}; 0.5 is guessing."
     )
 
@@ -236,7 +239,7 @@ def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str,
     scope = "the whole run" if known else f"{audit.iterations} iterations"
     reason = (
         f"It is proved from the messages that {_lower(worst.who)} can learn at most "
-        f"ε = {_number(bound.epsilon)} per {worst.ledger.unit} of client {worst.verdict.victim} in "
+        f"ε = {_number(bound.epsilon)} per {worst.ledger.unit} of {worst.victim} in "
         f"{scope}; no adversary of this audit learns more."
     )
     promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
@@ -257,7 +260,9 @@ def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
         neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}
         seen = [one for one in findings if one.verdict.victim == victim]
         if not any(one.result.adversary.corrupt & neighbours for one in seen):
-            why = f"But what neighbours of client {victim} can learn was not bounded."
+            why = (
+                f"But what neighbours of client {audit.name_of(victim)} can learn was not bounded."
+            )
             return "Not proven against neighbours", why
     if audit.setting.algorithm.needs_server and not any(
         one.result.adversary.is_server for one in findings
@@ -300,8 +305,9 @@ def _learns(finding: Finding) -> str:
         members = finding.ledger.only_sum_of
         known = f"can learn nothing but noisy sums over {len(members)} clients"
         if len(members) == 1:
+            alone = finding.result.adversary.name_of(members[0])
             known = (
-                f"can see noisy sums of client {members[0]} alone: all its neighbours are in the "
+                f"can see noisy sums of client {alone} alone: all its neighbours are in the "
                 "coalition, so only its own noise protects it"
             )
     return f"{finding.who} {known}.{_attacks(finding)}"
@@ -309,7 +315,7 @@ def _learns(finding: Finding) -> str:
 
 def describe_knowledge(leakage: Leakage) -> str:
     """The most revealing knowledge of an adversary, as the end of a sentence."""
-    victim = f"client {leakage.victim}"
+    victim = leakage.victim_text
     if leakage.strongest is None:
         return (
             f"cannot compute gradients of {victim} by linear combinations; other attacks are not "
@@ -433,18 +439,17 @@ def _is_bounded(finding: Finding) -> bool:
 
 def _limits(audit: Audit) -> list[str]:
     clients = audit.setting.graph.clients
-    victims = ", ".join(map(str, audit.victims))
+    victims = join([audit.name_of(victim) for victim in audit.victims])
+    subject = f"client{'s' * (len(audit.victims) > 1)} {victims}"
     who = join(
         list(dict.fromkeys(_lower(describe_adversary(one.adversary)) for one in audit.results))
     )
-    examined = f"Examined: what {who} can learn about client {victims} "
-    examined += f"of {clients} in the first {audit.iterations} iterations"
+    examined = f"Examined: what {who} can learn about {subject} "
+    examined += f"({clients} clients in all) in the first {audit.iterations} iterations"
     if audit.exposure is not None:
         examined += ", and what every single client learns about every other"
     others = "Bounds cover coalitions of every size shown" if audit.coalitions else ""
     limits = [f"{examined}. {others or 'Other coalitions were not examined'}."]
-    if names := audit.setting.task.names:
-        limits.insert(0, f"Clients: {describe_clients(names)}.")
     if not any(result.reconstructions or result.memberships for result in audit.results):
         limits.append("No attack was run: only what is proved and bounded is known.")
     else:

@@ -19,7 +19,7 @@ from tacit.auditing.bounds.coalition_bounds import coalition_bounds
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
-from tacit.auditing.client_names import describe_clients
+from tacit.auditing.client_names import client_name
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
@@ -82,14 +82,13 @@ def run_audit(
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     remarks += setting.algorithm.audit_remarks(setting.graph)
-    if setting.task.names:
-        remarks.append(f"clients: {describe_clients(setting.task.names)}")
     if setting.task.disclosure:
         # Beside the messages that the audit looks at.
         remarks.append(f"before training, {setting.task.disclosure}")
     remarks += [] if setting.task.local is None else [setting.task.local.describe()]
+    names = setting.task.names
     chosen = [
-        _resolved(given, run, victims[0], remarks, report)
+        _resolved(given, run, victims[0], names, remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])
     ]
     if not adversaries and transcript is not None:
@@ -208,20 +207,27 @@ def run_audit(
 
 
 def _resolved(
-    given: Adversary | str, run: SymbolicRun, victim: int, remarks: list[str], report: Progress
+    given: Adversary | str,
+    run: SymbolicRun,
+    victim: int,
+    names: tuple[str, ...],
+    remarks: list[str],
+    report: Progress,
 ) -> Adversary:
     """An adversary from its text; a coalition by number becomes the worst of that size."""
     if isinstance(given, Adversary):
-        return given
+        return replace(given, names=names)
     if (match := re.fullmatch(r"\s*worst\(\s*(\d+)\s*\)\s*", given)) is None:
-        return Adversary.parse(given)
+        return replace(Adversary.parse(given), names=names)
     size = int(match[1])
     what = f"searching the worst coalition of {size}"
     found = worst_coalition(run, victim, size, lambda done, of: report(what, done, of))
+    adversary = replace(found.adversary, names=names)
     if found.possible > 1:
         kind = "neighbours" if size == 1 else f"coalitions of {size} neighbours"
-        remarks.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
-    return found.adversary
+        whose = f"client {client_name(victim, names)}"
+        remarks.append(f"{adversary} is {found.scope} {kind} of {whose}")
+    return adversary
 
 
 def record_iterations(

@@ -1,4 +1,4 @@
-"""Clients by name: in adversaries' texts and as victims."""
+"""Clients by name: in adversaries' texts, as victims and in sentences."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def with_positions(text: str, names: Sequence[str]) -> str:
     return MEMBERS.sub(positions, text)
 
 
-def describe_clients(names: Sequence[str]) -> str:
-    """Which client is which."""
-    return ", ".join(f"{at} {name}" for at, name in enumerate(names))
+def client_name(client: int, names: Sequence[str]) -> str:
+    """The name of a client, or its number if clients have no names."""
+    return names[client] if names else str(client)

@@ -19,6 +19,7 @@ from tacit.auditing.canaries.client import ClientCanaries
 from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.auditing.canaries.sample import SampleCanaries
 from tacit.auditing.canaries.trials import TrialsResult
+from tacit.auditing.client_names import client_name
 from tacit.auditing.sum_verdicts import sum_headline, sum_summary
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
@@ -162,6 +163,10 @@ class Audit:
                 lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
 
+    def name_of(self, client: int) -> str:
+        """The name of a client, or its number."""
+        return client_name(client, self.setting.task.names)
+
     @property
     def cut_short(self) -> int:
         """The number of attacks that the time budget stopped: more time may find more."""
@@ -199,6 +204,7 @@ class Audit:
             "seed": setting.seed,
             "iterations": self.iterations,
             "victims": self.victims,
+            "names": list(setting.task.names),
             "adversaries": [result.as_dict() for result in self.results],
             "active": [gain.as_dict() for gain in self.gains],
             "coalitions": [one.as_dict() for one in self.coalitions],
@@ -226,7 +232,7 @@ def _plain_summary(audit: Audit) -> str:
             found.append((rank, -_effort(result.adversary), result, verdict, ledger))
     # The worst finding; of equal ones, that of the adversary that needs the least.
     rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
-    who, victim = _who(result.adversary), f"client {verdict.victim}"
+    who, victim = _who(result.adversary), f"client {audit.name_of(verdict.victim)}"
     if rank == 4:
         return f"{who} can reconstruct training data of {victim}."
     if rank == 3:

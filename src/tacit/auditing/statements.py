@@ -34,7 +34,7 @@ def image_steps(leakage: Leakage) -> str:
 
 
 def headline(leakage: Leakage) -> tuple[Headline, str]:
-    who, victim = leakage.knowledge.adversary, f"client {leakage.victim}"
+    who, victim = leakage.knowledge.adversary, leakage.victim_text
     if leakage.strongest is None:
         known = f"{who} computes no gradient of {victim} by linear combinations"
         return "nothing proved", f"{known}; other attacks are not ruled out"
@@ -57,7 +57,7 @@ def headline(leakage: Leakage) -> tuple[Headline, str]:
     if question == "difference":
         return "partly exposed", computed + noise
     if question in ("combination", "group"):
-        shown = format_terms(*leakage.terms(question, series.indices("exact")[0]))
+        shown = format_terms(*leakage.terms(question, series.indices("exact")[0]), who.names)
         whose = f"gradients of {victim}" + (" and other clients" if question == "group" else "")
         known = f"{who} computes {exact} combination{'s' * (exact > 1)} of {whose} exactly"
         return "partly exposed", f"{known}, such as {shown}{noise}"

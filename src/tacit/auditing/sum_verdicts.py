@@ -76,10 +76,13 @@ def _learns(adversary: Adversary, ledger: Ledger, clients: int) -> str:
     members = ledger.only_sum_of
     assert members is not None
     if len(members) == 1:
-        return f"isolates client {members[0]}, whose sums have its own noise only"
+        return (
+            f"isolates client {adversary.name_of(members[0])}, whose sums have its own noise only"
+        )
     if len(members) < clients - len(adversary.corrupt):
-        named = ", ".join(map(str, members))
-        return f"learns nothing about client {ledger.victim} but the noisy sum over {{{named}}}"
+        named = ", ".join(map(adversary.name_of, members))
+        victim = adversary.name_of(ledger.victim)
+        return f"learns nothing about client {victim} but the noisy sum over {{{named}}}"
     over = f"the other {len(members)}" if adversary.corrupt else f"all {len(members)}"
     return f"learns nothing but the noisy sum over {over} clients"
 
@@ -87,5 +90,5 @@ def _learns(adversary: Adversary, ledger: Ledger, clients: int) -> str:
 def _name(adversary: Adversary) -> str:
     if adversary.malicious or not adversary.corrupt:
         return "An eavesdropper" if adversary == Adversary.eavesdropper() else str(adversary)
-    members = ", ".join(map(str, sorted(adversary.corrupt)))
+    members = ", ".join(map(adversary.name_of, sorted(adversary.corrupt)))
     return f"The coalition {{{members}}}"

@@ -101,7 +101,7 @@ def print_gains(audits: dict[str, Audit], console: Console) -> None:
     for label, audit in audits.items():
         for number, gain in enumerate(audit.gains):
             first = [] if not any(audits) else ["" if number else label]
-            cells = [gain.adversary, str(gain.victim), *gain_cells(gain)]
+            cells = [gain.adversary, gain.victim_name, *gain_cells(gain)]
             table.add_row(*map(Text, (*first, *cells)), end_section=gain is audit.gains[-1])
     console.print(table)
 
@@ -139,7 +139,7 @@ def _overview(audit: Audit) -> Table:
         ):
             table.add_row(
                 str(result.adversary),
-                str(leakage.victim),
+                audit.name_of(leakage.victim),
                 Text(verdict.headline, COLOURS[verdict.headline]),
                 *(_cell(leakage.of(question)) for question in asked),
                 "none" if math.isinf(ledger.upper.epsilon) else str(ledger.upper),

@@ -86,7 +86,10 @@ def show(name: Name, data: Data = None, as_json: Json = False) -> None:
 @app.command()
 def schema(
     files: Annotated[list[Path], typer.Argument(help="Tables: .csv, .tsv or .parquet files.")],
-    label: Annotated[str, typer.Option(help="The column with the class.")],
+    label: Annotated[str, typer.Option(help="The column with the class or number to predict.")],
+    target: Annotated[
+        str, typer.Option(help='What the label is: "classes" or "number".')
+    ] = "classes",
     client: Annotated[
         str | None, typer.Option(help="The column that names the client of each row.")
     ] = None,
@@ -100,12 +103,15 @@ def schema(
     """
     from tacit.core.toml import to_toml
     from tacit.data.own.files import read_table
+    from tacit.data.own.schema import parse_target
     from tacit.data.own.spec import TableSpec
 
     tables = [read_table(path) for path in files]
     without = () if client is None else (client,)
-    spec = TableSpec(label, ignore=tuple(ignore or ())).completed(tables, without)
-    head: dict[str, Any] = {"label": label, "classes": list(spec.classes)}
+    number = parse_target(label, target)
+    spec = TableSpec(label, ignore=tuple(ignore or ()), target=number).completed(tables, without)
+    head: dict[str, Any] = {"label": label}
+    head |= {"classes": list(spec.classes)} if number is None else {"target": target}
     columns = {one.name: list(one.categories) or "number" for one in spec.columns}
     print(to_toml({"data": head, "data.schema": columns}), end="")
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tacit.cli.arguments import AllowCode
+from tacit.core.errors import Misuse
 
 
 class Format(StrEnum):
@@ -20,8 +21,11 @@ class Format(StrEnum):
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of a node.")],
     client: Annotated[
-        str, typer.Option(help="Whose model: a number from 0, a name, or average.")
-    ] = "average",
+        str | None,
+        typer.Option(
+            help="Whose model: a number from 0, a name, or average (the default of a run)."
+        ),
+    ] = None,
     form: Annotated[
         Format,
         typer.Option(
@@ -50,8 +54,15 @@ def export(
         from tacit.peer.node.saved_node import load_node
 
         run = load_node(folder, allow_code or ())
+        (name,) = run.summary["names"]
+        if client == "average" and name != client:
+            raise Misuse(
+                f"{folder} is the folder of {name}, which has its own model only.",
+                "Leave out --client.",
+            )
+        client = client or name
     else:
-        run = load(folder)
+        run, client = load(folder), client or "average"
     named = client in (run.summary.get("names") or ())
     is_number = client.isascii() and client.isdigit() and not named
     path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Column, Table
 
+from tacit.cli.federation_log import StatusLog, result_line
 from tacit.cli.federation_tables import status_table
 from tacit.cli.metric_tables import print_alerts
 from tacit.core.errors import Interrupted, TacitError
 from tacit.core.storage import read_json
 from tacit.peer.federation.certificates import OPERATOR
-from tacit.peer.federation.federation_client import FederationClient
+from tacit.peer.federation.federation_client import FederationClient, NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.manifest import Manifest
@@ -81,7 +84,7 @@ def run_all_nodes(
     folder = open_trial(federation)
     client, title = connect(folder.path)
     console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"
-    console.print(f"Starting {len(folder.members)} nodes; logs: {logs}")
+    console.print(f"Starting {len(folder.members)} nodes; logs: {logs}", soft_wrap=True)
     # Handled like Ctrl-C, so that no nodes are left running.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -89,16 +92,16 @@ def run_all_nodes(
         with LocalFederation(
             folder, data, save_every, allowed_code=allowed_code, transcript=transcript
         ) as local:
+            with _status_display(console, folder.manifest(), title) as show:
 
-            def update(live: Live) -> None:
-                ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
-                live.update(status_table(title, client.status(seconds=1.0), ended))
+                def update() -> None:
+                    ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
+                    show(client.status(seconds=1.0), ended)
 
-            with Live(console=console, refresh_per_second=4) as live:
                 while local.running and not local.failed():
-                    update(live)
+                    update()
                     time.sleep(0.5)
-                update(live)
+                update()
             if failed := local.failed():
                 reasons = "".join(f"\n  {node.name}: {node.last_error()}" for node in failed)
                 problem = "A node failed, so all nodes were stopped. Progress is saved."
@@ -110,20 +113,42 @@ def run_all_nodes(
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
     finally:
         client.close()
+    found = [
+        (member.name, read_json(folder.node(member.name).run / "summary.json"))
+        for member in folder.members
+    ]
+    if (out := Console()).is_terminal:
+        out.print(_result_table(found))
+    else:
+        print(*(result_line(name, summary) for name, summary in found), sep="\n")
+    alerts = [f"{name}: {alert}" for name, summary in found for alert in summary.get("alerts", ())]
+    print_alerts({"alerts": alerts})
+    print(f"Models: {folder.path}/nodes/*/run/model.safetensors")
+
+
+@contextmanager
+def _status_display(
+    console: Console, manifest: Manifest, title: str
+) -> Iterator[Callable[[Sequence[NodeReport], Sequence[str]], None]]:
+    """A function that shows the status of nodes: a table in a terminal, else a line per change."""
+    if not console.is_terminal:
+        log = StatusLog(manifest, lambda line: console.out(line, highlight=False))
+        yield lambda reports, ended: log.update(reports, time.time(), ended)
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield lambda reports, ended: live.update(status_table(title, reports, ended))
+
+
+def _result_table(found: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     columns = ("node", "iterations", "loss", "accuracy", "majority baseline")
-    table, alerts = Table(*(Column(name, overflow="fold") for name in columns)), list[str]()
-    for member in folder.members:
-        summary = read_json(folder.node(member.name).run / "summary.json")
-        loss, accuracy = summary["loss"], summary["accuracy"]
-        baseline = summary.get("baseline")
-        alerts += [f"{member.name}: {alert}" for alert in summary.get("alerts", ())]
+    table = Table(*(Column(name, overflow="fold") for name in columns))
+    for name, summary in found:
+        loss, accuracy, baseline = (summary.get(key) for key in ("loss", "accuracy", "baseline"))
         table.add_row(
-            member.name,
+            name,
             str(summary["steps"]),
-            "" if loss is None else f"{loss:.4f}",
+            "" if loss is None else f"{loss:.4g}",
             "" if accuracy is None else f"{accuracy:.2f} %",
             "" if baseline is None else f"{baseline:.2f} %",
         )
-    Console().print(table)
-    print_alerts({"alerts": alerts})
-    print(f"Models: {folder.path}/nodes/*/run/model.safetensors")
+    return table

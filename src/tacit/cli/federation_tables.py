@@ -216,7 +216,7 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     statuses = [report.status for report in reports if report.status is not None]
     furthest = max((status.step for status in statuses), default=0)
     newest = max((status.generation for status in statuses), default=0)
-    numbers = ("round", "iteration", "lag", "loss", "accuracy", "sent")
+    numbers = ("round", "iteration", "lag", "loss", "accuracy", "majority baseline", "sent")
     columns = [Column(name, justify="right") for name in numbers]
     # All nodes train under the same promise, if there is one.
     private = next((status for status in statuses if status.HasField("privacy")), None)
@@ -262,8 +262,9 @@ def _cells(status: Any, furthest: int) -> list[str | Text]:
         f"{status.step // max(1, status.round_length)}",
         f"{status.step}/{status.steps}",
         f"{lag}" if lag else "",
-        f"{status.loss:.4f}" if status.HasField("loss") else "",
+        f"{status.loss:.4g}" if status.HasField("loss") else "",
         f"{status.accuracy:.2f} %" if status.HasField("accuracy") else "",
+        f"{status.baseline:.2f} %" if status.HasField("baseline") else "",
         decimal(status.bytes_sent),
         *_spent(status),
     ]

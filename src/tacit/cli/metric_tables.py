@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -80,7 +79,7 @@ def further_metrics(comparison: Comparison) -> Table:
         for row in comparison.rows:
             value = row.value(name)
             if name != comparison.metric and value is not None:
-                text = format_pair(value, metric_form(name))
+                text = pair_cell(value, metric_form(name))
                 if name == "accuracy" and row.baseline is not None:
                     text += f" (majority {row.baseline:.2f})"
                 table.add_row(metric_header(name), row.label, text)
@@ -101,16 +100,14 @@ def metric_form(name: str) -> str:
     """The format of a metric's numbers."""
     if name == "msd_db":
         return ".1f"
-    return ".2f" if metric_header(name).endswith("%") else ".4f"
+    return ".2f" if metric_header(name).endswith("%") else ".4g"
 
 
-def format_pair(pair: tuple[float, float] | None, form: str) -> str:
-    """A mean and its deviation, if that is known."""
-    if pair is None:
-        return ""
-    mean, deviation = pair
-    spread = "" if math.isnan(deviation) else f" ± {deviation:{form.lstrip('+')}}"
-    return f"{mean:{form}}{spread}"
+def pair_cell(pair: tuple[float, float] | None, form: str) -> str:
+    """A mean and its deviation, if they are known."""
+    from tacit.report.precision import format_pair
+
+    return "" if pair is None else format_pair(*pair, form)
 
 
 def _unit(key: str) -> str:

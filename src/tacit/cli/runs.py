@@ -25,10 +25,10 @@ from tacit.cli.arguments import (
     print_note,
 )
 from tacit.cli.metric_tables import (
-    format_pair,
     further_metrics,
     metric_form,
     metric_header,
+    pair_cell,
     print_alerts,
     print_metrics,
 )
@@ -80,7 +80,7 @@ def run(
     print_metrics(summary)
     if summary["msd"] is not None:
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
-    mean = "not finite" if loss is None else f"{loss:.4f}"
+    mean = "not finite" if loss is None else f"{loss:.4g}"
     print(f"loss {mean}, {summary['bytes_sent']:,} bytes sent")
     for sentence in privacy_sentences(summary):
         print(f"privacy: {sentence}")
@@ -179,9 +179,9 @@ def comparison_table(comparison: Comparison) -> Table:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
             *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
-            format_pair(row.value(metric), form),
-            format_pair(row.difference, f"+{form}"),
-            *([format_pair(row.loss, ".4f")] * len(loss)),
+            pair_cell(row.value(metric), form),
+            pair_cell(row.difference, f"+{form}"),
+            *([pair_cell(row.loss, ".4g")] * len(loss)),
             format_bytes(row.bytes_sent),
         )
     known = [row.baseline for row in rows if row.baseline is not None]

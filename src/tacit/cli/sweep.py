@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,6 +93,7 @@ def sweep(
 def sweep_table(found: Sweep) -> Table:
     """Mean ± deviation over the seeds, the best combination first."""
     from tacit.report.page import format_bytes
+    from tacit.report.precision import format_pair
 
     count = len(found.seeds)
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
@@ -106,8 +106,7 @@ def sweep_table(found: Sweep) -> Table:
     table.add_column("sent", justify="right", no_wrap=True)
     for cell in found.ranked[:MAX_ROWS]:
         row = cell.row()
-        spread = "" if math.isnan(row.deviation) else f" ± {row.deviation:.2g}"
-        score = f"{row.mean:.4g}{spread}" if not cell.failures else "failed"
+        score = format_pair(row.mean, row.deviation, ".4g") if not cell.failures else "failed"
         style = "bold" if cell is found.best else None
         table.add_row(*row.values, score, format_bytes(row.bytes_sent), style=style)
     return table

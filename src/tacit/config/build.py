@@ -138,7 +138,8 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
             task = make_training_task(config, shape, classes, dataset, None)
         else:
             samples = Parts.split((train.x, train.y), parts.indices)
-            task = make_training_task(config, shape, classes, samples, (test.x, test.y))
+            held_out = (test.x, test.y)
+            task = make_training_task(config, shape, classes, samples, held_out, dataset.target)
             told, scaling = dataset.disclosure, dataset.preprocessing
             task = replace(task, disclosure=told, preprocessing=scaling)
     task = add_metrics(config, clip_gradients(config, task))

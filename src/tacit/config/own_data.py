@@ -15,14 +15,14 @@ from tacit.config.sections import OWN_DATA_KEYS, Config, DataSection, key_names
 from tacit.core.errors import Misuse, NotReady, prefix_errors
 from tacit.data import Dataset, describe
 from tacit.data.own.loading import TEST_SHARE, class_names_of, from_tables
-from tacit.data.own.schema import parse_schema
+from tacit.data.own.schema import Column, parse_schema, parse_target
 from tacit.data.own.sources import PLACEHOLDER, client_files
 from tacit.data.own.spec import TableSpec
 
 # Fields of [data] that only own data have.
 OWN_FIELDS = (
-    *OWN_DATA_KEYS, "client", "clients", "label", "classes", "shape", "ignore", "standardize",
-    "test", "columns",
+    *OWN_DATA_KEYS, "client", "clients", "label", "target", "classes", "shape", "ignore",
+    "standardize", "test", "columns",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
             test=TEST_SHARE if section.test is None else section.test,
             standardize=section.standardize is not False,
             seed=section.seed,
+            target=section.target,
         )
         if section.validation is not None:
             dataset = dataset.with_validation(section.validation, section.seed)
@@ -112,9 +113,11 @@ def declared_spec(section: DataSection) -> TableSpec:
             'Declare every column, e.g. age = "number" and ward = ["A", "B"]; '
             "`tacit data schema` writes it for a table.",
         )
-    if section.classes is None:
+    target = declared_target(section)
+    if section.classes is None and target is None:
         problem = f"[data]: classes of the label {section.label!r} are not set."
-        raise Misuse(problem, 'Name them in an order that all agree on, e.g. ["no", "yes"].')
+        remedy = 'Name them in an order that all agree on, e.g. ["no", "yes"]'
+        raise Misuse(problem, f'{remedy}; or set target = "number".')
     share = TEST_SHARE if section.test is None else section.test
     with prefix_errors("[data]"):
         return TableSpec(
@@ -124,7 +127,14 @@ def declared_spec(section: DataSection) -> TableSpec:
             standardize=section.standardize is not False,
             test=None if isinstance(share, str) else share,
             seed=section.seed,
+            target=target,
         )
+
+
+def declared_target(section: DataSection) -> Column | None:
+    """The label as a number to predict; None if it is a class."""
+    with prefix_errors("[data]"):
+        return parse_target(section.label or "y", section.target)
 
 
 def check_disclosure(config: Config, disclosure: str) -> None:

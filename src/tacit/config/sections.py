@@ -72,7 +72,9 @@ class DataSection(OpenSection):
     clients: list[str] | None = None
     """Names of the clients, in the order of the graph; default: all, sorted."""
     label: str | None = None
-    """The column with the class; tables need it."""
+    """The column with the class, or with the number to predict; tables need it."""
+    target: str | dict[str, float] | None = None
+    """What the label is: "classes" (default), "number", or { mean = …, std = … } of a number."""
     classes: int | list[str | int] | None = None
     """Names of the classes in order, or their number; default: all that occur."""
     shape: list[PositiveInt] | None = None

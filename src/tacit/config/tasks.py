@@ -37,15 +37,17 @@ def make_training_task(
     classes: int,
     parts: Parts | Sequence[tuple[Tensor, Tensor]] | data.Dataset,
     test: tuple[Tensor, Tensor] | None,
+    target: data.Target | None = None,
 ) -> Task:
     """Make the task of training the configured model.
 
     Args:
         config: The configuration.
         shape: Shape of one input.
-        classes: Number of classes.
+        classes: Number of classes; 0 for a number to predict.
         parts: Inputs and classes of each client, or a dataset that knows its clients.
         test: Inputs and classes to evaluate on; None: each client's own.
+        target: The number to predict, if `parts` is not a dataset, which knows it.
     """
     section, augment = config.data.augment, None
     if section is not None:
@@ -56,6 +58,7 @@ def make_training_task(
         return Task.from_module(
             make_model(config.model, shape, classes, config.run.seed),
             parts,
+            target=target,
             batch_size=config.run.batch_size,
             test=test,
             init=config.model.init,
@@ -133,6 +136,9 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
                 f"Set graph.clients = {len(dataset.clients)}, or leave it out.",
             )
         return Partition(dataset.owners, "own", "each client's own")
+    if dataset.target is not None and section.kind in ("dirichlet", "classes", "missing"):
+        problem = f"partition.kind = {section.kind!r} divides classes, but the label is a number."
+        raise Misuse(problem, 'Choose "iid" or "quantity".')
     for key, value in section.options.items():
         validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
     with prefix_errors("[partition]"):
@@ -180,14 +186,17 @@ def _without_tensors(hint: Any) -> Any:
 
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """Make a model for inputs of this shape; what its constructor draws depends on the seed."""
+    """Make a model for inputs of this shape; what its constructor draws depends on the seed.
+
+    Without classes it has one output, the number to predict.
+    """
     for key in ("shape", "classes") if ":" not in section.name else ():
         if key in section.options:
             raise Misuse(f"{key} is set.", "Remove it: the data determine it.")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_key(seed, "model") >> 1)
         if ":" not in section.name:
-            return models.build(section.name, shape, classes, **section.options)
+            return models.build(section.name, shape, classes or 1, **section.options)
         return _make_own_model(section, shape, classes)
 
 
@@ -204,11 +213,12 @@ def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -
             f"{key} fails on inputs of shape {tuple(x.shape)}: {problem}.",
             "Make it take such inputs, or choose other data.",
         ) from None
-    one_logit = classes == 2 and output in ((len(x),), (len(x), 1))
-    if output != (len(x), classes) and not one_logit:
+    one_number = classes in (0, 2) and output in ((len(x),), (len(x), 1))
+    if output != (len(x), classes) and not one_number:
+        labels = f"The data have {classes} classes" if classes else "The target is one number"
         raise Misuse(
             f"{key} gives an output of shape {output} for {len(x)} samples.",
-            f"The data have {classes} classes: make it ({len(x)}, {classes}).",
+            f"{labels}: make it ({len(x)}, {classes or 1}).",
         )
     return module
 

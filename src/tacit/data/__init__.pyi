@@ -3,6 +3,7 @@ from tacit.data.dataset import (
     Dataset as Dataset,
     DatasetSource as DatasetSource,
     Split as Split,
+    Target as Target,
 )
 from tacit.data.loading import (
     DatasetDescription as DatasetDescription,

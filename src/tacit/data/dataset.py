@@ -18,21 +18,43 @@ from tacit.core.randomness import derive_key
 from tacit.data.formats.raw import RawDataset
 
 
+@dataclass(frozen=True)
+class Target:
+    """A number to predict.
+
+    Attributes:
+        name: Its column.
+        mean: What is subtracted from it in training.
+        std: What it is then divided by. Models still predict it in its own unit.
+    """
+
+    name: str
+    mean: float = 0.0
+    std: float = 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As files have it."""
+        return {"column": self.name, "mean": self.mean, "std": self.std}
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Samples and their classes: x is float32 [n, C, H, W] or [n, F]; y is int64 [n].
 
-    Pixels are in [0, 1], unless the dataset was loaded with another scale.
+    Pixels are in [0, 1], unless the dataset was loaded with another scale. In a regression, y is
+    `numeric`: float32 [n].
     """
 
     x: Tensor
     y: Tensor
+    numeric: bool = False
 
     def __post_init__(self) -> None:
-        if self.y.dtype != torch.int64 or self.y.ndim != 1:
+        if self.y.dtype != (torch.float32 if self.numeric else torch.int64) or self.y.ndim != 1:
             raise Misuse(
                 f"labels are {self.y.dtype} with shape {tuple(self.y.shape)}.",
-                "Give one int64 class number per sample, shape [n].",
+                "Give one int64 class number per sample, shape [n], or a float32 number to "
+                "predict.",
             )
         if len(self.x) != len(self.y):
             raise Misuse(
@@ -62,6 +84,7 @@ class Dataset:
         test_owners: The test samples of each client; None if all have the same.
         disclosure: What clients told each other to prepare the data, in words.
         preprocessing: How columns of tables became inputs, as plain values.
+        target: The number to predict in a regression; there are no classes then.
     """
 
     name: str
@@ -75,6 +98,7 @@ class Dataset:
     test_owners: tuple[Tensor, ...] | None = None
     disclosure: str = ""
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    target: Target | None = None
 
     @property
     def client_parts(self) -> list[tuple[Tensor, Tensor]]:
@@ -89,7 +113,8 @@ class Dataset:
     def __repr__(self) -> str:
         sizes = f"{len(self.train):,} training and {len(self.test):,} test samples"
         shape = tuple(self.train.x.shape[1:])
-        return f"Dataset({self.name}: {sizes} of shape {shape}, {self.classes} classes)"
+        what = f"{self.classes} classes" if self.target is None else f"target {self.target.name}"
+        return f"Dataset({self.name}: {sizes} of shape {shape}, {what})"
 
     def with_validation(self, share: float, seed: int = 0) -> Dataset:
         """Evaluate on a random share of the training samples, and train on the others.
@@ -112,7 +137,7 @@ class Dataset:
             kept.append(mixed[count:])
             held.append(mixed[:count])
         train, test = (
-            Split(self.train.x[rows], self.train.y[rows])
+            replace(self.train, x=self.train.x[rows], y=self.train.y[rows])
             for rows in (torch.cat(kept), torch.cat(held))
         )
         note = f"evaluated on {len(test):,} validation samples, not on the test samples"
@@ -131,11 +156,19 @@ class Dataset:
         )
 
     def _repr_html_(self) -> str:
-        """How many samples each class has, for notebooks."""
+        """How many samples each class has, or the target's mean and deviation, for notebooks."""
+        splits = (("training", self.train), ("test", self.test))
+        if self.target is not None:
+            header = ["", "samples", f"mean {self.target.name}", "standard deviation"]
+            numbers = [
+                [name, f"{len(split):,}", f"{split.y.mean():.4g}", f"{split.y.std(0, False):.4g}"]
+                for name, split in splits
+            ]
+            return html_table(repr(self), header, numbers)
         names = self.class_names or tuple(map(str, range(self.classes)))
         rows = [
             [name, f"{len(split):,}", *torch.bincount(split.y, minlength=self.classes).tolist()]
-            for name, split in (("training", self.train), ("test", self.test))
+            for name, split in splits
         ]
         # More columns are of no use to a reader.
         shown = min(len(names), 20)

@@ -37,6 +37,10 @@ State = TypeVar("State")
 Coefficient = float | Tensor  # A tensor without dimensions in a captured step, else a number.
 
 
+# See `Computed`.
+WriteSum = Callable[[Tensor, Tensor, list[tuple[float, Tensor]], Tensor], object]
+
+
 @dataclass(frozen=True)
 class Workspace:
     """What evaluation uses: recycled memory, and the threads that share the work.
@@ -74,7 +78,7 @@ class Workspace:
 class Rows:
     """Rows [n, P] that are computed when needed; a tensor to arithmetic and to PyTorch."""
 
-    __slots__ = ("_depth", "_value", "_workspace", "device", "dtype", "shape")
+    __slots__ = ("_depth", "_value", "_workspace", "device", "dtype", "shape", "suspect")
 
     shape: torch.Size
     dtype: torch.dtype
@@ -86,6 +90,8 @@ class Rows:
         self._workspace = workspace
         self._value: Tensor | None = None
         self._depth = depth
+        # Whether each row may have numbers that are not finite, bool [n]; None if that is unknown.
+        self.suspect: Tensor | None = None
 
     def tensor(self) -> Tensor:
         """The value, computed at the first call."""
@@ -93,6 +99,10 @@ class Rows:
             self._value = self._compute()
             self._depth = 0
         return self._value
+
+    def is_known_finite(self) -> bool:
+        """Whether all numbers are finite, as far as that was found while computing; a CPU only."""
+        return self.suspect is not None and not bool(self.suspect.any())
 
     def _compute(self) -> Tensor:
         raise NotImplementedError
@@ -201,8 +211,8 @@ class Known(Rows):
 class Computed(Rows):
     """Rows that `write(out, value)` computes from the value of other rows of the same shape.
 
-    If there is a `write_sum(out, value, terms)`, it adds up to two terms coefficient · rows in the
-    same pass, with the same result.
+    If there is a `write_sum(out, value, terms, bad)`, it adds up to two terms coefficient · rows in
+    the same pass, with the same result, and writes whether each row is not finite to `bad`.
     """
 
     __slots__ = ("_inputs", "_write", "_write_sum")
@@ -212,7 +222,7 @@ class Computed(Rows):
         write: Callable[[Tensor, Tensor], object],
         rows: Rows,
         workspace: Workspace,
-        write_sum: Callable[[Tensor, Tensor, list[tuple[float, Tensor]]], object] | None = None,
+        write_sum: WriteSum | None = None,
     ) -> None:
         super().__init__(rows, workspace, rows._depth + 1)
         self._write, self._write_sum = write, write_sum
@@ -230,20 +240,28 @@ class Computed(Rows):
             and not any(isinstance(one, Added) for one in rows)
         )
 
-    def plus(self, terms: list[tuple[float, Tensor]], out: Tensor | None) -> Tensor:
-        """The value plus coefficient · rows of each term, written into `out`, one of the terms."""
-        return self._compute(terms, out)
+    def plus(
+        self, terms: list[tuple[float, Tensor]], out: Tensor | None, suspect: Tensor
+    ) -> Tensor:
+        """The value plus coefficient · rows of each term, written into `out`, one of the terms.
+
+        Writes whether each row of the sum is not finite to `suspect`.
+        """
+        return self._compute(terms, out, suspect)
 
     def _compute(
-        self, terms: list[tuple[float, Tensor]] | None = None, out: Tensor | None = None
+        self,
+        terms: list[tuple[float, Tensor]] | None = None,
+        out: Tensor | None = None,
+        suspect: Tensor | None = None,
     ) -> Tensor:
         self._inputs[0].tensor()
         value, owned = _take(self._inputs)
         out = self._workspace.buffers.take(value) if out is None else out
-        if terms is None or self._write_sum is None:
+        if terms is None or self._write_sum is None or suspect is None:
             self._write(out, value)
         else:
-            self._write_sum(out, value, terms)
+            self._write_sum(out, value, terms, suspect)
         buffers = self._workspace.buffers
         if owned and is_only_reference(value, buffers):  # A loss may have kept a part of it.
             buffers.give(value)
@@ -344,8 +362,11 @@ class LinearCombination(Rows):
         """The sum of rows, last one first, computed with the first operand in one pass."""
         first = cast(Computed, rows.pop())
         coefficients.pop()
+        # What is not finite makes a sum not finite: if the sum is finite, all of its terms are.
+        self.suspect = torch.empty(len(self), dtype=torch.bool)
         for one in reversed(rows):
             one.tensor()
+            one.suspect = self.suspect
         del one
         terms, owned_values = [], []
         while rows:
@@ -354,7 +375,7 @@ class LinearCombination(Rows):
             if owned and value.is_contiguous():
                 owned_values.append(value)
         # Into the memory of a term, if nothing else needs it.
-        out = first.plus(terms, owned_values.pop() if owned_values else None)
+        out = first.plus(terms, owned_values.pop() if owned_values else None, self.suspect)
         for value in owned_values:
             self._workspace.buffers.give(value)
         return out
@@ -444,12 +465,22 @@ def _all_evaluated(value: Any) -> Any:
     return evaluated(value)
 
 
-def evaluated_state(state: State) -> State:
-    """A state with all of its tensors computed. The caller must keep no reference to `state`."""
+def evaluated_state(state: State, finite: set[str] | None = None) -> State:
+    """A state with all of its tensors computed. The caller must keep no reference to `state`.
+
+    Adds the names of fields that are known to be finite to `finite`.
+    """
     kind = type(state)
     waiting = {one.name: getattr(state, one.name) for one in fields(cast(Any, state))}
     del state
     done = {}
+    lazy = {}
     for name in list(waiting):
-        done[name] = evaluated(waiting.pop(name))
+        rows = waiting.pop(name)
+        done[name] = evaluated(rows)
+        if isinstance(rows, Rows):
+            lazy[name] = rows
+    if finite is not None:
+        # At the end: rows may be terms of sums that are computed after them.
+        finite.update(name for name, rows in lazy.items() if rows.is_known_finite())
     return kind(**done)

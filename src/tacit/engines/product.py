@@ -90,11 +90,12 @@ class Product:
         *,
         accumulate: bool = False,
         terms: Sequence[tuple[float, Tensor]] = (),
+        bad: Tensor | None = None,
     ) -> None:
         """Write A·x into `out` [n, P], or add it to `out` if `accumulate`.
 
         With `adds_terms`, up to two terms factor·rows are added in the same pass, one after the
-        other.
+        other, and bad[i] becomes whether row i of `out` has a number that is not finite.
         """
         if len(x) != self._columns:
             raise ValueError(f"{len(x)} rows for a matrix of {self._columns} columns")
@@ -103,7 +104,7 @@ class Product:
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
             self._pool.run(
-                lambda rows: native.mix(*entries, x, out, rows, accumulate, terms),
+                lambda rows: native.mix(*entries, x, out, rows, accumulate, terms, bad),
                 self._pool.split(len(out)),
             )
         elif self._kernel is not None:

@@ -59,9 +59,12 @@ class StackedNetwork:
         """Whether `mix_sum_into` is possible."""
         return self._weights.adds_terms
 
-    def mix_sum_into(self, out: Tensor, x: Tensor, terms: Terms) -> None:
-        """As `mix_into`, plus up to two terms factor·rows, in one pass."""
-        self._weights.write(out, x, terms=terms)
+    def mix_sum_into(self, out: Tensor, x: Tensor, terms: Terms, bad: Tensor) -> None:
+        """As `mix_into`, plus up to two terms factor·rows, in one pass.
+
+        bad[i] becomes whether row i of `out` has a number that is not finite, bool [N].
+        """
+        self._weights.write(out, x, terms=terms, bad=bad)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         self.bytes_sent += edge_rows.numel() * edge_rows.element_size()

@@ -270,7 +270,7 @@ def _examine(
         elif bound is not None:
             epsilon = bound.epsilon
         leak = describe_knowledge(leakage).replace(
-            f"see gradients of client {victim} ", "see its gradients "
+            f"see gradients of {leakage.victim_text} ", "see its gradients "
         )
         found.append(Knows(rank, leak, epsilon, ideal))
     return found
@@ -317,8 +317,9 @@ def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
     ledgers = [ledger for result in audit.results for ledger in result.ledgers]
     worst = max(ledgers, key=lambda ledger: ledger.best.epsilon)
     if any("not clipped" in ledger.best.why for ledger in ledgers):
+        who = f"client {audit.name_of(worst.victim)}"
         return [
-            f"Nothing bounds what client {worst.victim} contributes: {worst.best.why}. "
+            f"Nothing bounds what {who} contributes: {worst.best.why}. "
             "`[run.clip] bound` is needed for any guarantee."
         ]
     if not VACUOUS <= worst.best.epsilon < math.inf:

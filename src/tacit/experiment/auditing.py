@@ -176,14 +176,14 @@ def audit(
             subject = load_subject(subject, overrides, data_folder)
         setting, steps = subject.experiment.setting, subject.steps
         transcript, final = subject.transcript, subject.final
-        if transcript is not None:
-            _check_held(transcript, adversaries or ())
     victims = [victim] if isinstance(victim, str) or not isinstance(victim, Sequence) else victim
     if names := setting.task.names:
         victims = [client_position(str(one), names) for one in victims]
         adversaries = adversaries and [
             with_positions(one, names) if isinstance(one, str) else one for one in adversaries
         ]
+    if transcript is not None and not isinstance(subject, Run):
+        _check_held(transcript, adversaries or (), names)
     if iterations is None:
         recorded = steps if transcript is None else transcript.last_tick
         iterations = max(1, min(10, steps, recorded))
@@ -250,17 +250,20 @@ def write_audit(
     return numbers, page
 
 
-def _check_held(transcript: Transcript, adversaries: Sequence[Adversary | str]) -> None:
+def _check_held(
+    transcript: Transcript, adversaries: Sequence[Adversary | str], names: tuple[str, ...]
+) -> None:
     """Raise Misuse early if a transcript lacks what corrupt clients hold."""
     for given in adversaries:
         if isinstance(given, str) and given.strip().startswith("worst"):
             continue  # Its members are not known yet.
         adversary = Adversary.parse(given) if isinstance(given, str) else given
+        adversary = replace(adversary, names=names)
         if adversary.malicious:
             continue  # Its run is another one.
         if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):
-            names = ", ".join(map(str, missing))
+            who = ", ".join(map(adversary.name_of, missing))
             raise Misuse(
-                f"{adversary} needs what clients {names} hold, which was not recorded.",
-                f"Record a run with insides = [{names}], or audit its config.toml.",
+                f"{adversary} needs what clients {who} hold, which was not recorded.",
+                f"Record a run with insides = {missing}, or audit its config.toml.",
             )

@@ -89,10 +89,10 @@ class Comparison:
 
     @property
     def alerts(self) -> list[str]:
-        """A sentence for each variant whose accuracies mislead."""
+        """A sentence for each variant whose results mislead."""
         return [
-            f"{row.label}, {row.misleading} of {len(self.seeds)} runs: the accuracy does not beat "
-            "the majority baseline, or models predict almost only one class. See the report."
+            f"{row.label}, {row.misleading} of {len(self.seeds)} runs: models do not beat the "
+            "majority baseline or the mean, or predict almost only one class. See the report."
             for row in self.rows
             if row.misleading
         ]

@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.whole_run import whole_run_bound
-from tacit.auditing.result import strongest_leak
-from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.answer import answer_of
+from tacit.auditing.result import Audit, strongest_leak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit.core.errors import Interrupted
+from tacit.core.provenance import current_provenance
+from tacit.core.storage import write_json
+from tacit.experiment.auditing import AuditSubject, audit
 from tacit.experiment.compare import Comparison, ComparisonRow, compare, make_row, make_variant
 from tacit.experiment.run import ProgressListener, run
 from tacit.privacy.guarantee import Budget
+from tacit.report.audit_sections import stored_audit
 from tacit.report.page import table
 from tacit.report.report import write_report
 from tacit.report.spending import epsilon_text
+from tacit.report.stored_audit import FILE, config_digest
 
 DEMO_ALGORITHMS = {"dsgt": "no protection", "dp-dsgt": "own noise", "lppa": "noise that cancels"}
 PRIVATE = "private-sgd"
@@ -111,10 +112,14 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
     experiments = {name: build(make_variant(config, name, names)) for name in names}
     experiments[PRIVATE] = build(private)
     rows = [make_demo_row(row, experiments[row.label]) for row in comparison.rows]
-    audit = short_audit(experiments)
-    page, sections = out / "report.html", {"What a neighbour sees": _report_section(rows, audit)}
-    write_report(comparison.folders, page, title="Tacit demonstration", sections=sections)
-    return DemoResult(rows, page, audit)
+    audits = audit_all(experiments)
+    _store_audits(audits, comparison.folders)
+    sentences = audit_sentences(audits)
+    page, made = out / "report.html", current_provenance()
+    sections = {"What a neighbour sees": _report_section(rows, sentences)}
+    title = "Tacit demonstration"
+    write_report(comparison.folders, page, title=title, sections=sections, made=made)
+    return DemoResult(rows, page, sentences)
 
 
 def make_demo_row(result: ComparisonRow, experiment: Experiment) -> DemoRow:
@@ -139,27 +144,34 @@ def _with_private_run(
     return replace(comparison, rows=[*comparison.rows, row], folders=[*comparison.folders, folder])
 
 
-def short_audit(experiments: dict[str, Experiment]) -> list[str]:
-    """What one neighbour and both neighbours of client 0 can compute, proved on symbols."""
-    leaks: dict[str, list[str]] = {ONE: [], BOTH: []}
-    guarantees = []
-    for name, experiment in experiments.items():
-        run = run_on_symbols(
-            experiment.algorithm,
-            experiment.graph,
-            AUDITED_ITERATIONS,
-            common_start=experiment.setting.start_alike,
+def audit_all(experiments: dict[str, Experiment]) -> dict[str, Audit]:
+    """What one neighbour and both neighbours of client 0 can learn, proved and bounded."""
+    return {
+        name: audit(
+            AuditSubject(experiment),
+            [ONE, BOTH],
+            VICTIM,
+            iterations=min(AUDITED_ITERATIONS, experiment.steps),
+            attacks=False,
+            heat_map=False,
         )
-        for text, found in leaks.items():
-            leak = strongest_leak(Leakage(Knowledge(run, Adversary.parse(text)), VICTIM))
-            found.append(f"{name}: {leak}")
-        if (budget := _budget(experiment)) is not None:
-            alone, together = (
-                epsilon_text(proved_epsilon(experiment, text)) for text in (ONE, BOTH)
-            )
+        for name, experiment in experiments.items()
+    }
+
+
+def audit_sentences(audits: dict[str, Audit]) -> list[str]:
+    """What neighbours of client 0 can compute, and what is guaranteed."""
+    leaks: dict[str, list[str]] = {"one": [], "both": []}
+    guarantees = []
+    for name, found in audits.items():
+        for result, several in zip(found.results, leaks.values(), strict=True):
+            several.append(f"{name}: {strongest_leak(result.leakage[0])}")
+        alone, together = (result.ledgers[0].best for result in found.results)
+        if math.isfinite(alone.epsilon):
             guarantees.append(
-                f"{name}, with ε = {alone} per training sample against one neighbour "
-                f"and {together} against both (whole run, δ = {budget.delta:g})"
+                f"{name}, with ε = {epsilon_text(alone.epsilon)} per training sample against one "
+                f"neighbour and {epsilon_text(together.epsilon)} against both (whole run, "
+                f"δ = {alone.delta:g})"
             )
     one, both = ("; ".join(found) for found in leaks.values())
     guarantee = f"only {'; '.join(guarantees)}." if guarantees else "none of them."
@@ -170,22 +182,12 @@ def short_audit(experiments: dict[str, Experiment]) -> list[str]:
     ]
 
 
-def proved_epsilon(experiment: Experiment, adversary: str) -> float:
-    """ε of the whole run per training sample of client 0, as the audit proves it."""
-    budget, task = _budget(experiment), experiment.task
-    if budget is None:
-        return math.inf
-    bound = whole_run_bound(
-        experiment.algorithm,
-        experiment.graph,
-        Adversary.parse(adversary),
-        VICTIM,
-        experiment.steps,
-        clip=task.clip,
-        parameters=task.parameters,
-        delta=budget.delta,
-    )
-    return math.inf if bound is None else bound.epsilon
+def _store_audits(audits: dict[str, Audit], folders: list[Path]) -> None:
+    """Put each audit into the folder of its run, where reports find it."""
+    made = current_provenance()
+    for found, folder in zip(audits.values(), folders, strict=True):
+        stored = stored_audit(found, answer_of(found), config_digest(folder), made)
+        write_json(folder / FILE, stored.model_dump())
 
 
 def _budget(experiment: Experiment) -> Budget | None:

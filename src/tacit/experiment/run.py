@@ -236,13 +236,13 @@ class _ActiveRun:
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
             write_json(folder.path / PROVENANCE, current_provenance())
-        folder.write("graph.json", StoredGraph.of(experiment.setting.world))
+        folder.write("graph.json", StoredGraph.of(experiment.setting.world, experiment.task.names))
         if experiment.dataset is not None and experiment.partition is not None:
             stored = StoredPartition.of(experiment.dataset, experiment.partition)
             folder.write("partition.json", stored)
         note = "" if experiment.dataset is None else experiment.dataset.note
         names = () if experiment.dataset is None else experiment.dataset.class_names
-        classes = None if experiment.dataset is None else experiment.dataset.classes
+        classes = None if experiment.dataset is None else experiment.dataset.classes or None
         if (layout := ModelLayout.of(experiment.task, classes, names, note)) is not None:
             model_files.save(layout, folder.path)
         history = ""

@@ -13,12 +13,14 @@ from tacit.config.loading import make_config
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json
+from tacit.data import Target
 from tacit.experiment.folder import RunFolder
 from tacit.models.parameters import select_model
 from tacit.record import checkpoint, model_files, transcript_files
 from tacit.record.history import History
 from tacit.record.model_files import ModelLayout
 from tacit.record.transcript import Transcript
+from tacit.tasks.regression import Regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,8 @@ class SavedRun:
 
     def _architecture(self) -> nn.Module:
         layout = self._layout()
-        if "python" in self.config or layout.outputs is None:
+        is_regression = "target" in layout.preprocessing
+        if "python" in self.config or (layout.outputs is None and not is_regression):
             raise Misuse(
                 f"The run in {self.folder} was made in Python, whose modules are not stored.",
                 "Give a module of its architecture: module(client, module=MyModel()), or "
@@ -118,7 +121,9 @@ class SavedRun:
             )
         config = make_config(self.config, origin=str(self.folder / "config.toml"))
         shape = layout.inputs[0].shape
-        return make_model(config.model, shape, layout.outputs, config.run.seed)
+        made = make_model(config.model, shape, layout.outputs or 0, config.run.seed)
+        # The mean and deviation of the target are among the stored tensors.
+        return Regression.of(made, Target("")).module if is_regression else made
 
 
 def load(folder: Path | str) -> SavedRun:

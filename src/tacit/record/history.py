@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.notebooks import html_table
-from tacit.record.predictions import Predictions, accuracy_alerts
+from tacit.record.predictions import ERRORS, Predictions, accuracy_alerts, error_alerts
 
 if TYPE_CHECKING:
     import pandas
@@ -97,13 +97,15 @@ class Record:
         return cls(**{**values, **changed})
 
     def alerts(self, class_names: Sequence[str] = ()) -> list[str]:
-        """Sentences that say why the accuracy misleads; none if it does not.
+        """Sentences that say why the results mislead; none if they do not.
 
         Records that were read from a file do not know what models predicted.
         """
         accuracy = None if self.accuracy is None else self.accuracy.mean
         seen = (accuracy, self.baseline, self.predictions, self.per_client)
-        return accuracy_alerts(*seen, class_names)
+        errors = [self.metrics[name].mean for name in ERRORS if name in self.metrics]
+        found = error_alerts(*errors) if len(errors) == len(ERRORS) else []
+        return accuracy_alerts(*seen, class_names) + found
 
     def spread(self, metric: str) -> Spread | None:
         """A metric over the clients, such as "loss", "auc" or "own_test.auc"; None if unknown."""

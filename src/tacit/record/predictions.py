@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 # Percentage of one class in the predictions above which a model "predicts almost only" it.
 ONE_CLASS = 99.0
+# The metric of a regression, and what it is compared with.
+ERRORS = ("rmse", "baseline-rmse")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ def accuracy_alerts(
                     f"class {name} for every sample gives {baseline:.2f} %."
                 )
     return alerts + _own_tests(clients)
+
+
+def error_alerts(rmse: float | None, baseline: float | None) -> list[str]:
+    """A sentence if a regression is not better than predicting the mean of the target."""
+    # NaN does not compare.
+    if rmse is None or baseline is None or not rmse >= baseline:
+        return []
+    return [
+        f"The root mean squared error {rmse:.4g} does not beat predicting the mean for every "
+        f"sample, which gives {baseline:.4g}."
+    ]
 
 
 def _one_class(predictions: Predictions, baseline: float, names: Sequence[str]) -> list[str]:

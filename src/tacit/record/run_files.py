@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.save(folder / "checkpoints", state)
         write_text(folder / "history.jsonl", history.to_jsonl())
-        write_json(folder / "graph.json", graph_facts(graph))
+        write_json(folder / "graph.json", graph_facts(graph, task.names))
         if transcript is not None:
             transcript_files.save(transcript, folder)
         if layout is not None:
@@ -70,7 +71,7 @@ def save(
         raise Misuse(f"Cannot write {folder}: {problem}.", "Choose another folder.") from None
 
 
-def graph_facts(graph: Graph) -> dict[str, Any]:
+def graph_facts(graph: Graph, names: Sequence[str] = ()) -> dict[str, Any]:
     """What graph.json holds; edges and positions only if they are few enough to draw."""
     # A Graph lists undirected edges in both directions.
     drawable = len(graph.edges) <= 2 * MAX_DRAWN_EDGES
@@ -80,6 +81,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "directed": graph.directed,
         "edges": graph.edges.tolist() if drawable else None,
         "positions": graph.topology.layout().tolist() if drawable else None,
+        **({"names": list(names)} if names else {}),
     }
 
 

@@ -6,6 +6,7 @@ audit runs an algorithm on the names alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from torch import Tensor
@@ -36,11 +37,16 @@ class Unknown(NamedTuple):
         return self.client in clients or self.other in clients
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, names: Sequence[str] = ()) -> str:
+        """The row as a symbol, such as "g[0](3)", with clients by name if they have names."""
         symbol = {"theta0": "θ⁰", "gradient": "g"}.get(self.kind, self.tag)
         if self.client == EVERY_CLIENT:
             return symbol
         when = "" if self.kind == "theta0" else f"({self.when})"
-        owner = f"{self.client}" if self.other == NO_CLIENT else f"{self.client}→{self.other}"
+        owners = [one for one in (self.client, self.other) if one != NO_CLIENT]
+        owner = "→".join(names[one] if names else str(one) for one in owners)
         return f"{symbol}[{owner}]{when}"
 
 

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
+from tacit.auditing.client_names import client_name
 from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.statements import NOUNS
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
@@ -26,6 +27,8 @@ from tacit.report.style import (
     new_figure,
     plot_style,
     series_style,
+    short_name,
+    slanted,
 )
 
 LEVEL_COLOURS = dict(zip(LEVELS, HEAT, strict=True))
@@ -41,7 +44,7 @@ PICTURES = 10  # samples shown of an attack
 
 
 @plot_style()
-def exposure_figure(exposure: Exposure) -> Figure:
+def exposure_figure(exposure: Exposure, names: Sequence[str] = ()) -> Figure:
     """A cell per pair: what the row's client learns about the gradients of the column's client."""
     levels = exposure.levels
     clients = len(levels)
@@ -53,7 +56,8 @@ def exposure_figure(exposure: Exposure) -> Figure:
         if row == column:
             continue
         level = LEVELS[levels[row, column]]
-        tip = f"tip:client {row} about client {column}: {MEANING[level]}"
+        curious, victim = client_name(row, names), client_name(column, names)
+        tip = f"tip:client {curious} about client {victim}: {MEANING[level]}"
         deviation = float(exposure.deviations[row, column])
         has_noise = 0 < deviation < np.inf
         tip += f"; noise of deviation {deviation:.3g} on the best known gradient" * has_noise
@@ -65,7 +69,10 @@ def exposure_figure(exposure: Exposure) -> Figure:
             axes.text(column, row, f"{deviation:.2g}".replace("0.", ".", 1), **style)
     ticks = range(0, clients, 1 if clients <= MAX_NUMBERED else clients // 15)
     axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
-    axes.set(xlabel="about client", ylabel="what this client learns", xticks=ticks, yticks=ticks)
+    axes.set(xlabel="about client", ylabel="what this client learns")
+    labels = [short_name(client_name(k, names)) for k in ticks]
+    axes.set_xticks(ticks, labels, **slanted(labels))
+    axes.set_yticks(ticks, labels)
     # Large figures are shown smaller.
     size = 10 * max(1.0, width / 6.6)
     axes.tick_params(length=0, labelsize=size)
@@ -79,10 +86,15 @@ def exposure_figure(exposure: Exposure) -> Figure:
     return figure
 
 
-def exposure_csv(exposure: Exposure) -> str:
+def exposure_csv(exposure: Exposure, names: Sequence[str] = ()) -> str:
     """A row per pair of clients."""
     rows = [
-        (row, column, LEVELS[level], "" if np.isinf(noise) else f"{noise:.6g}")
+        (
+            client_name(row, names),
+            client_name(column, names),
+            LEVELS[level],
+            "" if np.isinf(noise) else f"{noise:.6g}",
+        )
         for row, column in np.ndindex(*exposure.levels.shape)
         if (level := int(exposure.levels[row, column])) >= 0
         for noise in (float(exposure.deviations[row, column]),)

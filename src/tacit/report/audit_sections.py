@@ -11,6 +11,7 @@ from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.answer import Answer, answer_of
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.canaries.trials import TrialsResult
+from tacit.auditing.client_names import client_name
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
@@ -82,7 +83,7 @@ def _verdicts(audit: Audit) -> str:
     rows = [
         [
             escape(str(result.adversary)),
-            str(verdict.victim),
+            escape(audit.name_of(verdict.victim)),
             f"<strong>{escape(verdict.headline)}</strong>",
             _wrapped(verdict.summary),
             _wrapped((ledger.whole_run or ledger.upper).statement),
@@ -120,7 +121,7 @@ def _coalitions(audit: Audit) -> str:
 
 def _gains(audit: Audit) -> str:
     rows = [
-        [escape(gain.adversary), str(gain.victim), *map(_wrapped, gain_cells(gain, "; "))]
+        [escape(gain.adversary), escape(gain.victim_name), *map(_wrapped, gain_cells(gain, "; "))]
         for gain in audit.gains
     ]
     html = "<p>The same clients, following the protocol and deviating from it. Recovered are "
@@ -149,14 +150,14 @@ def _knowledge_pictures(audit: Audit) -> str:
             "the standard deviation of the noise on the gradient that it knows best. Linear "
             "combinations only."
         )
-        drawing = figures.exposure_figure(audit.exposure)
-        data = figures.exposure_csv(audit.exposure)
+        drawing = figures.exposure_figure(audit.exposure, audit.setting.task.names)
+        data = figures.exposure_csv(audit.exposure, audit.setting.task.names)
         is_large = len(audit.exposure.levels) > MAX_SMALL_MAP
         picture = svg(drawing, name, caption, data=data)
         cards.append(card(name, picture, caption, full=is_large))
     for result in audit.results:
         for leakage in result.leakage:
-            name = f"{result.adversary} about client {leakage.victim}"
+            name = f"{result.adversary} about {leakage.victim_text}"
             drawing = figures.timeline_figure(leakage)
             data = figures.timeline_csv(leakage)
             cards.append(card(name, svg(drawing, f"What is known when: {name}", data=data)))
@@ -166,7 +167,7 @@ def _knowledge_pictures(audit: Audit) -> str:
 def _proved(audit: Audit) -> str:
     return "".join(
         collapsible(
-            f"Proofs: {result.adversary} about client {leakage.victim}",
+            f"Proofs: {result.adversary} about {leakage.victim_text}",
             _bullets(verdict.proved) + _proofs(leakage),
         )
         for result in audit.results
@@ -176,22 +177,23 @@ def _proved(audit: Audit) -> str:
 
 def _proofs(leakage: Leakage) -> str:
     """The first exact answer to each question, as a combination of messages."""
-    html = ""
+    html, names = "", leakage.knowledge.adversary.names
     for question in QUESTIONS:
         if (proof := leakage.proof(question)) is not None:
             index = leakage.of(question).indices("exact")[0]
-            target = f"θ[{leakage.victim}] after {index} iterations"
+            target = f"θ[{client_name(leakage.victim, names)}] after {index} iterations"
             if question != "model":
-                target = format_terms(*leakage.terms(question, index), most=SHOWN_TERMS)
-            html += f"<p>{escape(target)} =</p>{_combination(proof)}"
+                target = format_terms(*leakage.terms(question, index), names, most=SHOWN_TERMS)
+            html += f"<p>{escape(target)} =</p>{_combination(proof, names)}"
     return html
 
 
-def _combination(proof: dict[str, Any]) -> str:
+def _combination(proof: dict[str, Any], names: Sequence[str]) -> str:
     terms = []
     for term in proof["messages"]:
-        to = "" if term["target"] is None else f"→{term['target']}"
-        message = f"{term['message']}[{term['source']}{to}]({term['tick']})"
+        ends = [end for end in (term["source"], term["target"]) if end is not None]
+        owner = "→".join(client_name(end, names) for end in ends)
+        message = f"{term['message']}[{owner}]({term['tick']})"
         terms.append(f"{term['coefficient']:+.6g} · {message}")
     terms += [f"{own['coefficient']:+.6g} · {own['holds']} (its own)" for own in proof["own"]]
     more = f"\n… and {len(terms) - SHOWN_TERMS} more" if len(terms) > SHOWN_TERMS else ""
@@ -209,10 +211,11 @@ def _bounded(audit: Audit) -> str:
             assumptions += upper.assumptions
             guarantee = f"<strong>{escape(str(upper))}</strong>"
             cells = [_wrapped(ledger.scope), guarantee, _wrapped(upper.why)]
-            rows.append([escape(str(result.adversary)), str(ledger.victim), *cells])
+            name = audit.name_of(ledger.victim)
+            rows.append([escape(str(result.adversary)), escape(name), *cells])
             if ledger.single_message is not None:
-                name = f"{result.adversary}, client {ledger.victim}"
-                comparisons.append(f"{name}: {ledger.single_message}.")
+                who = f"{result.adversary}, client {name}"
+                comparisons.append(f"{who}: {ledger.single_message}.")
     html = table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows) + _canaries(audit)
     if comparisons:
         html += "<p>For comparison with papers that account for one message; not a guarantee:</p>"
@@ -236,7 +239,7 @@ def _canary_table(name: str, every: Sequence[tuple[AdversaryResult, TrialsResult
         rows.append(
             [
                 escape(str(result.adversary)),
-                str(found.victim),
+                escape(result.adversary.name_of(found.victim)),
                 f"{found.iterations:,}",
                 f"ε ≥ {found.lower.epsilon:.3g}",
                 "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
@@ -256,13 +259,13 @@ def _attack_pictures(audit: Audit) -> str:
     cards = []
     for result in audit.results:
         for attack in filter(figures.can_show, result.reconstructions):
-            name = f"{result.adversary}: {attack.kind} of client {_victims(attack)}"
+            name = f"{result.adversary}: {attack.kind} of client {_victims(audit, attack)}"
             caption = "; ".join([attack.score.reading, *attack.assumptions])
             cards.append(card(name, svg(figures.pictures_figure(attack), name), caption))
         for victim in dict.fromkeys(membership.victim for membership in result.memberships):
             shown = [one for one in result.memberships if one.victim == victim]
             caption = "; ".join(dict.fromkeys(text for one in shown for text in one.assumptions))
-            name = f"{result.adversary}: membership in the data of client {victim}"
+            name = f"{result.adversary}: membership in the data of client {audit.name_of(victim)}"
             cards.append(card(name, svg(figures.roc_figure(shown), name), caption, square=True))
     return grid(cards)
 
@@ -270,7 +273,7 @@ def _attack_pictures(audit: Audit) -> str:
 def _measured(audit: Audit) -> str:
     html = "<p>A failed attack proves nothing. Only the scorer matches pictures to originals.</p>\n"
     rows = [
-        _reconstruction_row(str(result.adversary), _victims(attack), attack)
+        _reconstruction_row(str(result.adversary), _victims(audit, attack), attack)
         for result in audit.results
         for attack in result.reconstructions
     ]
@@ -282,8 +285,8 @@ def _measured(audit: Audit) -> str:
     return html
 
 
-def _victims(attack: ReconstructionResult) -> str:
-    return ", ".join(str(evidence.victim) for evidence in attack.evidence)
+def _victims(audit: Audit, attack: ReconstructionResult) -> str:
+    return ", ".join(audit.name_of(evidence.victim) for evidence in attack.evidence)
 
 
 def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResult) -> list[str]:
@@ -291,7 +294,7 @@ def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResu
     all_scores = (score.attack, score.prior_mean, score.same_class)
     return [
         escape(adversary),
-        victims,
+        escape(victims),
         escape(attack.kind),
         _wrapped(attack.method),
         _wrapped(score.reading),

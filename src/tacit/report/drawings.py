@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
+from matplotlib.transforms import offset_copy
 from scipy.spatial import cKDTree
 
 from tacit.core.errors import Misuse
@@ -18,11 +19,25 @@ from tacit.graph import Topology
 from tacit.record.run_files import MAX_DRAWN_EDGES
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.report.plots import Numbers
-from tacit.report.style import INK, MUTED, PALETTE, PAPER, legend_label, new_figure, plot_style
+from tacit.report.style import (
+    INK,
+    MUTED,
+    PALETTE,
+    PAPER,
+    legend_label,
+    new_figure,
+    plot_style,
+    short_name,
+    slanted,
+)
 
 MAX_NUMBERED_CLIENTS = 40  # with more, circles show no numbers
 MAX_NUMBERED_BARS = 60  # with more, bars touch each other and have no numbers
 MAX_BARS = 200
+LONGEST_INSIDE = 3  # letters of a name that fit into a circle
+LABEL_DISTANCE = 16  # points from the centre of a circle to a name beside it
+# Keeps a name readable where an edge runs behind it.
+LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
 
 # Paul Tol's muted scheme: ten colours that colour-blind readers can tell apart.
 CLASS_COLOURS = (
@@ -38,7 +53,7 @@ def can_draw(graph: StoredGraph) -> bool:
 
 @plot_style()
 def graph_figure(graph: StoredGraph) -> Figure:
-    """Clients as circles with numbers (up to 40), edges as lines, directed edges as arrows."""
+    """Clients as circles with names or numbers (up to 40), edges as lines or, directed, arrows."""
     if not can_draw(graph):
         raise Misuse(
             f"{graph.description} has too many edges to draw.",
@@ -61,8 +76,14 @@ def graph_figure(graph: StoredGraph) -> Figure:
         circles = [Outline.circle(place, radius) for place in places]
         _add_outlines(axes, circles, facecolor=PAPER, edgecolor=PALETTE[0], linewidth=1.6)
         label: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": INK}
-        for client, (x, y) in enumerate(places):
-            axes.text(x, y, str(client), fontsize=min(10.0, radius * 150 * 0.75), **label)
+        size = min(10.0, radius * 150 * 0.75)
+        texts = [
+            axes.text(x, y, graph.name_of(client), fontsize=size, **label)
+            for client, (x, y) in enumerate(places)
+        ]
+        if max(map(len, graph.names), default=0) > LONGEST_INSIDE:
+            for text, place in zip(texts, places, strict=True):
+                _move_beside(text, place - places.mean(0), figure)
     else:
         # So small that a polygon looks like a circle.
         polygon = Outline.unit_regular_polygon(12)
@@ -73,6 +94,17 @@ def graph_figure(graph: StoredGraph) -> Figure:
     axes.set(xlim=(box.x0, box.x1), ylim=(box.y0, box.y1))
     figure.set_figheight(min(5.0, max(1.0, 4.6 * box.height / box.width)))
     return figure
+
+
+def _move_beside(label: Any, outwards: Numbers, figure: Figure) -> None:
+    """Move a name from its circle to the side that faces away from the centre of the graph."""
+    length = float(np.hypot(*outwards))
+    x, y = outwards / length if length > 0.05 else (0.0, -1.0)
+    place, dx, dy = figure.axes[0].transData, LABEL_DISTANCE * x, LABEL_DISTANCE * y
+    moved = offset_copy(place, figure, x=dx, y=dy, units="points")
+    label.set(transform=moved, fontsize=9, bbox=LABEL_BOX)
+    label.set_ha("center" if abs(x) < 0.3 else "left" if x > 0 else "right")
+    label.set_va("center" if abs(y) < 0.3 else "bottom" if y > 0 else "top")
 
 
 def _distinct_edges(graph: StoredGraph) -> list[tuple[int, int]]:
@@ -172,7 +204,9 @@ def partition_figure(partition: StoredPartition) -> Figure:
         axes.add_artist(patch)
         handles.append(patch)
     axes.set(xlim=(-0.7, bars - 0.3), ylim=(0, max(1.0, tops[:, -1].max()) * 1.04))
-    axes.set(xticks=np.arange(0, clients, 1 if clients <= 25 else 5) if numbered else [])
+    ticks = range(0, clients if numbered else 0, 1 if clients <= 25 else 5)
+    labels = [short_name(partition.client_names[k]) for k in ticks]
+    axes.set_xticks(ticks, labels, **slanted(labels))
     some = f"{bars} of {clients:,} clients, evenly spaced"
     every = "client" if numbered else f"{clients:,} clients"
     axes.set(xlabel=every if bars == clients else some, ylabel="samples")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -44,10 +45,16 @@ def curves_csv(figure: Figure) -> str:
     return csv_text((axes.get_xlabel() or "x", *columns), rows)
 
 
-def download_link(text: str, label: str, kind: str = "text/csv") -> str:
-    """A link that saves a text; it works without a script."""
-    address = f"data:{kind};charset=utf-8,{quote(text, safe=',.')}"
-    return f'<a class="csv" download href="{address}">{label}</a>'
+def csv_link(text: str) -> str:
+    """A link that saves a table; it works without a script."""
+    address = f"data:text/csv;charset=utf-8,{quote(text, safe=',.')}"
+    return f'<a class="csv" download href="{address}">CSV</a>'
+
+
+def pdf_link(document: bytes) -> str:
+    """A link that saves a PDF; it works without a script."""
+    address = f"data:application/pdf;base64,{base64.b64encode(document).decode()}"
+    return f'<a class="pdf" download href="{address}">PDF</a>'
 
 
 def axes_frame(figure: Figure) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -121,11 +122,16 @@ class StoredGraph(StoredModel):
     directed: bool
     edges: list[tuple[NonNegativeInt, NonNegativeInt]] | None = None
     positions: list[tuple[float, float]] | None = None
+    names: list[str] = []  # of the clients, if they have some
 
     @classmethod
-    def of(cls, graph: Graph | World) -> StoredGraph:
+    def of(cls, graph: Graph | World, names: Sequence[str] = ()) -> StoredGraph:
         world = World.of(graph)
-        return cls(**graph_facts(world.graph) | {"description": world.describe()})
+        return cls(**graph_facts(world.graph, names) | {"description": world.describe()})
+
+    def name_of(self, client: int) -> str:
+        """The name of a client, or its number."""
+        return self.names[client] if self.names else str(client)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -133,6 +139,8 @@ class StoredGraph(StoredModel):
             raise ValueError("an edge names a client that does not exist")
         if self.positions is not None and len(self.positions) != self.clients:
             raise ValueError("there is not one position per client")
+        if self.names and len(self.names) != self.clients:
+            raise ValueError("there is not one name per client")
         return self
 
 
@@ -142,11 +150,16 @@ class StoredPartition(StoredModel):
     description: str
     classes: list[str]
     counts: list[list[NonNegativeInt]]
+    names: list[str] = []  # of the clients, if they have some; graph.json has them
 
     @classmethod
     def of(cls, dataset: Dataset, partition: Partition) -> StoredPartition:
+        description = f"{dataset.note}: {partition.description}"
+        if dataset.target is not None:
+            counts = [[size] for size in partition.sizes.tolist()]
+            return cls(description=description, classes=["all"], counts=counts)
         return cls(
-            description=f"{dataset.note}: {partition.description}",
+            description=description,
             classes=list(dataset.class_names),
             counts=partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
         )
@@ -156,6 +169,11 @@ class StoredPartition(StoredModel):
         if any(len(row) != len(self.classes) for row in self.counts):
             raise ValueError("a row of counts does not have one number per class")
         return self
+
+    @property
+    def client_names(self) -> list[str]:
+        """The names of the clients, or their numbers."""
+        return self.names or [str(client) for client in range(len(self.counts))]
 
 
 @dataclass(frozen=True)
@@ -186,6 +204,11 @@ class FinishedRun:
     def clients(self) -> int:
         return self.graph.clients
 
+    @property
+    def client_names(self) -> list[str]:
+        """The names of the clients, or their numbers."""
+        return [self.graph.name_of(client) for client in range(self.clients)]
+
 
 def read_run(folder: Path) -> FinishedRun:
     """Read a run folder; Misuse names the file that is missing or damaged."""
@@ -195,7 +218,7 @@ def read_run(folder: Path) -> FinishedRun:
         raise Misuse(
             f"{folder} is not a run folder: it has no history.jsonl.", "Run `tacit run` first."
         )
-    config, partition = _read_text(folder / "config.toml"), folder / "partition.json"
+    config = _read_text(folder / "config.toml")
     try:
         settings = _flatten(tomllib.loads(config))
     except tomllib.TOMLDecodeError as problem:
@@ -205,6 +228,9 @@ def read_run(folder: Path) -> FinishedRun:
     graph = _read(StoredGraph, folder / "graph.json")
     if is_finished:
         summary = _read(Summary, folder / "summary.json")
+        if len(summary.names) == graph.clients:
+            # Older runs have names here only.
+            graph = graph.model_copy(update={"names": summary.names})
     else:
         summary = _summary_so_far(settings, history, graph)
     return FinishedRun(
@@ -214,11 +240,19 @@ def read_run(folder: Path) -> FinishedRun:
         summary=summary,
         history=history,
         graph=graph,
-        partition=_read(StoredPartition, partition) if partition.exists() else None,
+        partition=_read_partition(folder / "partition.json", graph.names),
         is_finished=is_finished,
         audit=_read_audit(folder),
         made=_read_provenance(folder / PROVENANCE),
     )
+
+
+def _read_partition(path: Path, names: list[str]) -> StoredPartition | None:
+    if not path.exists():
+        return None
+    partition = _read(StoredPartition, path)
+    named = len(names) == len(partition.counts)
+    return partition.model_copy(update={"names": names}) if named else partition
 
 
 def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGraph) -> Summary:
@@ -229,6 +263,7 @@ def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGra
         steps=last.get("step", 0),
         rounds=last.get("round", 0),
         clients=graph.clients,
+        names=graph.names,
         accuracy=last.get("accuracy"),
         loss=last.get("loss"),
         consensus_distance=last.get("consensus_distance"),

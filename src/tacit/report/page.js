@@ -35,46 +35,7 @@ function standalone(svg) {
   copy.setAttribute("height", height);
   copy.setAttribute("font-family", "Helvetica, Arial, sans-serif");
   for (const group of copy.querySelectorAll("[hidden]")) group.remove();
-  return {text: new XMLSerializer().serializeToString(copy), width, height};
-}
-
-async function picture(svg, scale) {
-  const {text, width, height} = standalone(svg);
-  const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
-  await image.decode();
-  const canvas = make("canvas", {width: Math.round(width * scale), height: Math.round(height * scale)});
-  const context = canvas.getContext("2d");
-  context.fillStyle = "#ffffff";
-  context.fillRect(0, 0, canvas.width, canvas.height);
-  context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  const jpeg = atob(canvas.toDataURL("image/jpeg", 0.95).split(",")[1]);
-  return {jpeg, width, height, columns: canvas.width, rows: canvas.height};
-}
-
-// A PDF of one page that is one image.
-async function pdf(svg) {
-  const {jpeg, width, height, columns, rows} = await picture(svg, 4);
-  const drawing = `q ${width} 0 0 ${height} 0 0 cm /I Do Q`;
-  const objects = [
-    "<< /Type /Catalog /Pages 2 0 R >>",
-    "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${width} ${height}] /Contents 4 0 R` +
-      " /Resources << /XObject << /I 5 0 R >> >> >>",
-    `<< /Length ${drawing.length} >>\nstream\n${drawing}\nendstream`,
-    `<< /Type /XObject /Subtype /Image /Width ${columns} /Height ${rows} /ColorSpace /DeviceRGB` +
-      ` /BitsPerComponent 8 /Filter /DCTDecode /Length ${jpeg.length} >>\nstream\n${jpeg}\nendstream`,
-  ];
-  let file = "%PDF-1.4\n";
-  const places = objects.map((body, index) => {
-    const place = file.length;
-    file += `${index + 1} 0 obj\n${body}\nendobj\n`;
-    return `${String(place).padStart(10, "0")} 00000 n \n`;
-  });
-  const start = file.length;
-  file += `xref\n0 ${objects.length + 1}\n0000000000 65535 f \n${places.join("")}`;
-  file += `trailer\n<< /Size ${objects.length + 1} /Root 1 0 R >>\nstartxref\n${start}\n%%EOF\n`;
-  return Uint8Array.from(file, (character) => character.charCodeAt(0));
+  return new XMLSerializer().serializeToString(copy);
 }
 
 function addDownloads(figure) {
@@ -89,14 +50,14 @@ function addDownloads(figure) {
   };
   const row = make("div", {class: "downloads"});
   row.append(
-    add("SVG", () => save(new Blob([standalone(svg).text], {type: "image/svg+xml"}), `${name}.svg`)),
-    add("PDF", async () => save(new Blob([await pdf(svg)], {type: "application/pdf"}), `${name}.pdf`)),
+    add("SVG", () => save(new Blob([standalone(svg)], {type: "image/svg+xml"}), `${name}.svg`)),
   );
-  const csv = figure.querySelector("a.csv");
-  if (csv) {
-    csv.download = `${name}.csv`;
-    csv.setAttribute("aria-label", `CSV of ${title}`);
-    row.append(csv);
+  for (const kind of ["pdf", "csv"]) {
+    const link = figure.querySelector(`a.${kind}`);
+    if (!link) continue;
+    link.download = `${name}.${kind}`;
+    link.setAttribute("aria-label", `${kind.toUpperCase()} of ${title}`);
+    row.append(link);
   }
   figure.append(row);
 }
@@ -190,6 +151,10 @@ function addRuns(fieldset) {
       input.checked ? hidden.delete(input.name) : hidden.add(input.name);
       for (const part of document.querySelectorAll(`[data-series="${input.value}"]`)) {
         part.toggleAttribute("hidden", !input.checked);
+      }
+      // It was made before a run was hidden.
+      for (const link of document.querySelectorAll("figure:has([data-series]) a.pdf")) {
+        link.textContent = hidden.size ? "PDF of all runs" : "PDF";
       }
     };
     input.addEventListener("change", apply);

@@ -141,6 +141,11 @@ def card(
     return f"<figure{shape}><h3>{escape(title)}</h3>{drawing}{below}</figure>\n"
 
 
+def of_series(place: int, html: str) -> str:
+    """HTML about one of several runs, which the reader can hide."""
+    return f'<div data-series="{place}">{html}</div>\n'
+
+
 def grid(cards: Sequence[str]) -> str:
     """Cards side by side; "" if there are none."""
     return f'<div class="grid">\n{"".join(cards)}</div>\n' if cards else ""

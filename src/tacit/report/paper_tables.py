@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
+from tacit.report.precision import format_alike, format_pair
 from tacit.report.statistics import Interval, mean_and_interval, paired_difference
 
 CONFIDENCE = 0.95
@@ -63,9 +64,9 @@ def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
             "accuracy_average_model", "average model (%)", final("accuracy", "average_model"), ".2f"
         ),
         Measure("msd_db", "MSD (dB)", msd, ".1f"),
-        Measure("loss_mean", "Loss", final("loss", "mean"), ".4f"),
+        Measure("loss_mean", "Loss", final("loss", "mean"), ".4g"),
         Measure(
-            "loss_average_model", "loss of average model", final("loss", "average_model"), ".4f"
+            "loss_average_model", "loss of average model", final("loss", "average_model"), ".4g"
         ),
         Measure("consensus_distance", "consensus distance", lambda s: s.consensus_distance, ".3g"),
         Measure("bytes_sent", "bytes sent", lambda s: s.bytes_sent, ".3g"),
@@ -203,24 +204,26 @@ def _mean(interval: Interval | None, form: str) -> str:
     if interval is None:
         return "--"
     # One value has no deviation, and what does not depend on the seed needs none.
-    places = form if form.endswith("f") else "#.2g"
-    spread = f" \\pm {_digits(interval.deviation, places)}" if interval.deviation > 0 else ""
-    return f"${_digits(interval.mean, form)}{spread}$"
+    deviation = interval.deviation if interval.deviation > 0 else math.nan
+    pair = format_pair(interval.mean, deviation, form).split(" ± ")
+    numbers = r" \pm ".join(map(_in_mathematics, pair))
+    return f"${numbers}$"
 
 
 def _difference(interval: Interval | None, form: str) -> str:
     if interval is None:
         return "--"
-    mean = f"${_digits(interval.mean, f'+{form}')}$"
     if interval.count < 2:
-        return mean
-    low, high = (_digits(end, f"+{form}") for end in (interval.low, interval.high))
-    return f"{mean} $[{low}, {high}]$"
+        return f"${_in_mathematics(f'{interval.mean:+{form}}')}$"
+    ends = (interval.mean, interval.low, interval.high)
+    shown = format_alike(ends, interval.half_width, f"+{form}")
+    mean, low, high = map(_in_mathematics, shown)
+    return f"${mean}$ $[{low}, {high}]$"
 
 
-def _digits(value: float, form: str) -> str:
+def _in_mathematics(text: str) -> str:
     """A number for LaTeX's mathematics, such as 1.2 \\times 10^{6}."""
-    number, _, exponent = f"{value:{form}}".partition("e")
+    number, _, exponent = text.partition("e")
     number = number.rstrip(".")
     return f"{number} \\times 10^{{{int(exponent)}}}" if exponent else number
 

@@ -19,7 +19,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
 
 from tacit.record.history import History
-from tacit.report.style import MUTED, legend_label, new_figure, plot_style, series_style
+from tacit.report.style import (
+    MUTED,
+    label_series,
+    legend_label,
+    new_figure,
+    plot_style,
+    series_style,
+)
 
 Numbers = npt.NDArray[np.float64]
 
@@ -183,7 +190,8 @@ def _draw(
     axes.set(xlabel=x, ylabel=y)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if handles:
-        figure.legend(handles=ordered, loc="outside lower center", ncols=columns)
+        legend = figure.legend(handles=ordered, loc="outside lower center", ncols=columns)
+        label_series(legend, {handle.get_label(): place for place, handle in enumerate(runs)})
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, legend_label(series[number].label), number, len(curves))
     return figure, axes

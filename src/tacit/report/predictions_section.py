@@ -13,8 +13,8 @@ from tacit.report.figure_data import csv_text
 from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup
 from tacit.report.metric_names import OWN_TEST, metric_title, metric_unit
-from tacit.report.page import card, collapsible, format_number, grid, table
-from tacit.report.style import INK, PALETTE, new_figure, plot_style, svg
+from tacit.report.page import card, collapsible, format_number, grid, of_series, table
+from tacit.report.style import INK, PALETTE, new_figure, plot_style, short_name, slanted, svg
 
 MAX_MATRICES = 6  # of several runs
 MAX_NUMBERED_CLASSES = 12  # cells of more have no room for a number
@@ -46,15 +46,15 @@ def warning_box(alerts: Sequence[str], owner: str = "") -> str:
 
 def predictions_section(groups: Sequence[RunGroup]) -> str:
     """Confusion matrices and tables of clients of the groups' first runs; "" without any."""
-    shown = [(group, group.runs[0]) for group in groups]
+    shown = [(place, group, group.runs[0]) for place, group in enumerate(groups)]
     cards = [
-        confusion_card(run.summary.confusion, _owner(group, run, groups))
-        for group, run in shown
+        of_series(place, confusion_card(run.summary.confusion, _owner(group, run, groups)))
+        for place, group, run in shown
         if run.summary.confusion is not None
     ]
     tables = "".join(
-        _client_table(run, _owner(group, run, groups))
-        for group, run in shown[:MAX_MATRICES]
+        of_series(place, _client_table(run, _owner(group, run, groups)))
+        for place, group, run in shown[:MAX_MATRICES]
         if run.summary.per_client
     )
     more = len(cards) - MAX_MATRICES
@@ -111,17 +111,11 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     axes.set(xlim=(-0.5, classes - 0.5), ylim=(classes - 0.5, -0.5), aspect="equal")
     step = -(-classes // 25)
     ticks = np.arange(0, classes, step)
-    names = [_short(confusion.classes[k]) for k in ticks]
-    slanted = max(map(len, names)) * len(names) > 30
-    turned = {"rotation": 45, "ha": "right"} if slanted else {}
-    axes.set_xticks(ticks, names, **turned)
+    names = [short_name(confusion.classes[k]) for k in ticks]
+    axes.set_xticks(ticks, names, **slanted(names))
     axes.set_yticks(ticks, names)
     axes.set(xlabel="prediction", ylabel="class")
     return figure
-
-
-def _short(name: str, longest: int = 14) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _client_table(run: FinishedRun, owner: str) -> str:
@@ -133,18 +127,16 @@ def _client_table(run: FinishedRun, owner: str) -> str:
     metrics = dict.fromkeys(["accuracy", "baseline", *(n.removeprefix(OWN_TEST) for n in names)])
     ordered = [one for name in metrics for one in (name, OWN_TEST + name) if one in names]
     rows = [
-        [escape(_who(run, client)), *(_cell(columns[name], place, name) for name in ordered)]
+        [
+            escape(run.graph.name_of(client)),
+            *(_cell(columns[name], place, name) for name in ordered),
+        ]
         for place, client in enumerate(clients[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
     html = table(header, rows, f"{owner}Each client's model")
     more = len(clients) - MAX_CLIENT_ROWS
     return html + (f"<p>{more} more are in summary.json.</p>\n" if more > 0 else "")
-
-
-def _who(run: FinishedRun, client: int) -> str:
-    names = run.summary.names
-    return names[client] if client < len(names) else str(client)
 
 
 def _column_title(name: str) -> str:

@@ -15,9 +15,17 @@ from tacit.privacy.guarantee import UNITS
 from tacit.report.coalitions import coalition_sizes, smallest_parts
 from tacit.report.finished_run import FinishedRun
 from tacit.report.groups import RunGroup
-from tacit.report.page import card, facts, grid, table
+from tacit.report.page import card, facts, grid, of_series, table
 from tacit.report.spending import Spending, epsilon_text
-from tacit.report.style import MUTED, legend_label, new_figure, plot_style, series_style, svg
+from tacit.report.style import (
+    MUTED,
+    label_series,
+    legend_label,
+    new_figure,
+    plot_style,
+    series_style,
+    svg,
+)
 
 # Points of the budget curve.
 MOST_POINTS = 40
@@ -41,7 +49,7 @@ def privacy_section(groups: Sequence[RunGroup]) -> str:
     for one in found:
         title = f"<strong>{escape(one.name)}</strong>: " if several else ""
         sentences = ". ".join(_capital(line) for line in one.spending.sentences())
-        html += f"<p>{title}{escape(sentences)}.</p>\n"
+        html += of_series(one.place, f"<p>{title}{escape(sentences)}.</p>")
     kept = [one for one in found if one.spending.has_guarantee]
     if not kept:
         return html
@@ -55,7 +63,7 @@ def privacy_section(groups: Sequence[RunGroup]) -> str:
         kind = ALGORITHMS.get(one.run.summary.algorithm)
         # Masked messages tell a coalition sums over connected clients only.
         if kind is not None and kind.needs_total:
-            html += _coalitions(one, f"{one.name}: " if several else "")
+            html += of_series(one.place, _coalitions(one, f"{one.name}: " if several else ""))
     return html
 
 
@@ -103,7 +111,8 @@ def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
     axes.set_ylim(0, 1.08 * max(one.spending.budget.epsilon for one in runs))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if len(runs) > 1:
-        figure.legend(loc="outside lower center", ncols=min(3, len(runs)))
+        legend = figure.legend(loc="outside lower center", ncols=min(3, len(runs)))
+        label_series(legend, {legend_label(one.name): one.place for one in runs})
     return figure
 
 

@@ -256,7 +256,8 @@ def _graph_card(graph: StoredGraph, owners: str) -> str:
     if not can_draw(graph):
         drawing = f"<p>The graph of {graph.clients:,} clients has too many edges to draw.</p>"
     else:
-        edges = csv_text(("from", "to"), graph.edges or ())
+        ends = ([graph.name_of(end) for end in edge] for edge in graph.edges or ())
+        edges = csv_text(("from", "to"), ends)
         drawing = svg(graph_figure(graph), f"Graph of {caption}", data=edges)
         caption += ". Arrows point from sender to receiver." if graph.directed else ""
     return card("Graph", drawing, caption, square=True)
@@ -265,14 +266,15 @@ def _graph_card(graph: StoredGraph, owners: str) -> str:
 def _partition_card(partition: StoredPartition, owners: str) -> str:
     caption = owners + partition.description
     numbers = csv_text(
-        ("client", *partition.classes), ((k, *row) for k, row in enumerate(partition.counts))
+        ("client", *partition.classes),
+        ([who, *row] for who, row in zip(partition.client_names, partition.counts, strict=True)),
     )
     name = f"Samples per client and class of {caption}"
     drawing = svg(partition_figure(partition), name, data=numbers)
     if len(partition.counts) <= MAX_COUNT_ROWS:
         rows = [
-            [str(client), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
-            for client, counts in enumerate(partition.counts)
+            [escape(who), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
+            for who, counts in zip(partition.client_names, partition.counts, strict=True)
         ]
         header = ["client", *map(escape, partition.classes), "all"]
         drawing += collapsible("As numbers", table(header, rows))

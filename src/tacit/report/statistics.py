@@ -35,6 +35,10 @@ class Interval:
     confidence: float
 
     @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
     def excludes_zero(self) -> bool:
         """Whether the whole interval is on one side of 0; False if there is none."""
         return self.low > 0 or self.high < 0

@@ -11,14 +11,15 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
-from tacit.report.figure_data import axes_frame, curves_csv, download_link
+from tacit.report.figure_data import axes_frame, csv_link, curves_csv, pdf_link
 
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 
@@ -38,6 +39,9 @@ CSS_VARIABLES |= {colour: f"--h{number}" for number, colour in enumerate(HEAT)}
 CSS_VARIABLES[HEAT_INK] = "--heat-ink"
 # The only class colour that is too dark on a dark page.
 CSS_VARIABLES["#332288"] = "--indigo"
+
+# The ids of artists that belong to a series.
+SERIES = re.compile(r' id="(?:mean|band|average|spent|promise|legend)-(\d+)"')
 
 
 @contextmanager
@@ -74,13 +78,23 @@ def series_style(number: int) -> tuple[str, str, str]:
     return PALETTE[place], MARKERS[shape], MARKER_SYMBOLS[shape]
 
 
+def short_name(name: str, longest: int = 14) -> str:
+    """A name that fits at an axis."""
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def slanted(labels: Sequence[str]) -> dict[str, Any]:
+    """The options that turn labels of an x axis if they are too long to stand side by side."""
+    return {"rotation": 45, "ha": "right"} if max(map(len, labels), default=0) > 3 else {}
+
+
 def legend_label(label: str) -> str:
     """A label that matplotlib shows: it hides those that start with an underscore."""
     return f" {label}" if label.startswith("_") else label
 
 
 def svg(figure: Figure, title: str = "", description: str = "", *, data: str | None = None) -> str:
-    """The figure as an `<svg>` element for a page, and a link to its numbers as CSV.
+    """The figure as an `<svg>` element for a page, with links to its PDF and its numbers as CSV.
 
     Title and description are for screen readers. `data` is the CSV, by default the labelled curves
     of the figure. Ids start with a prefix made from the content, so that several figures fit into
@@ -93,6 +107,7 @@ def svg(figure: Figure, title: str = "", description: str = "", *, data: str | N
         warnings.filterwarnings("ignore", message="Glyph")
         metadata = {"Date": None, "Creator": None}
         figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+        document = _pdf(figure)
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawing, flags=re.S)
@@ -109,13 +124,31 @@ def svg(figure: Figure, title: str = "", description: str = "", *, data: str | N
     label = f' aria-label="{html.escape(title)}"' if title else ""
     numbers = curves_csv(figure) if data is None else data
     frame = f' data-frame="{html.escape(axes_frame(figure))}"' if numbers and data is None else ""
-    below = "\n" + download_link(numbers, "CSV") if numbers else ""
+    below = f"\n{pdf_link(document)}" + (f"\n{csv_link(numbers)}" if numbers else "")
     prefix = "f" + hashlib.sha256((texts + drawing).encode()).hexdigest()[:8] + "-"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{viewbox.group() if viewbox else ""} role="img"{label}{frame}>{texts}'
         f"{_prefix_ids(content, prefix).strip()}{below}"
     )
+
+
+def _pdf(figure: Figure) -> bytes:
+    """The figure as a PDF of lines and text."""
+    buffer = io.BytesIO()
+    # Everything is in its place since the figure was drawn as SVG.
+    figure.set_layout_engine("none")
+    # Without a date, so that the same run gives the same page.
+    figure.savefig(buffer, format="pdf", transparent=True, metadata={"CreationDate": None})
+    return buffer.getvalue()
+
+
+def label_series(legend: Legend, series: Mapping[str, int]) -> None:
+    """Let entries of a legend belong to series, by their labels, so that the page can hide them."""
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        if handle is not None and (number := series.get(text.get_text())) is not None:
+            handle.set_gid(f"legend-{number}")
+            text.set_gid(f"legend-{number}")
 
 
 def _simplify(tag: str) -> str:
@@ -137,9 +170,7 @@ def _simplify(tag: str) -> str:
 def _prefix_ids(drawing: str, prefix: str) -> str:
     """Prefix the ids that something refers to, and drop the others."""
     drawing = re.sub(r'(<g) id="tip:([^"]*)">', r"\1><title>\2</title>", drawing)
-    drawing = re.sub(
-        r' id="(?:mean|band|average|spent|promise)-(\d+)"', r' data-series="\1"', drawing
-    )
+    drawing = SERIES.sub(r' data-series="\1"', drawing)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing))
     drawing = re.sub(r'((?:href="#|url\(#))', rf"\g<1>{prefix}", drawing)
 

@@ -12,12 +12,12 @@ from tacit.report.page import (
     card,
     collapsible,
     format_bytes,
-    format_number,
     render_page,
     table,
     tile,
 )
 from tacit.report.parallel_coordinates import Line, parallel_figure
+from tacit.report.precision import format_pair
 from tacit.report.style import svg
 
 
@@ -63,13 +63,12 @@ def write_sweep_page(
         parts["Best"] = f'<dl class="tiles">{tiles}</dl>\n'
     drawing = svg(figure, f"{metric} by {', '.join(keys)}", caption)
     parts["All combinations"] = card("Parallel coordinates", drawing, caption)
-    header = ["rank", *map(escape, keys), escape(metric), "±", "sent", "runs"]
+    header = ["rank", *map(escape, keys), escape(metric), "sent", "runs"]
     body = [
         [
             "failed" if row.failures else str(rank),
             *map(escape, row.values),
-            format_number(row.mean),
-            format_number(row.deviation, ".2g"),
+            format_pair(row.mean, row.deviation, ".4g"),
             format_bytes(row.bytes_sent),
             " ".join(
                 f'<a href="{escape(name, quote=True)}/history.jsonl">{number}</a>'
@@ -90,5 +89,5 @@ def write_sweep_page(
 
 
 def _tile(row: SweepRow) -> tuple[str, str]:
-    spread = format_number(row.deviation, ".2g")
-    return format_number(row.mean), "" if spread == "–" else f"± {spread} over seeds"
+    mean, _, deviation = format_pair(row.mean, row.deviation, ".4g").partition(" ± ")
+    return mean, f"± {deviation} over seeds" if deviation else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
 from tacit.report.metric_names import metric_title, metric_unit
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
+from tacit.report.precision import format_alike, format_pair
 from tacit.report.spending import guarantee_text
 from tacit.report.statistics import Interval, paired_difference
 from tacit.report.style import CSS_VARIABLES, series_style
@@ -151,17 +153,16 @@ def difference_table(groups: Sequence[RunGroup]) -> str:
 
 
 def _difference_cells(found: Interval, form: str) -> list[str]:
-    def signed(value: float) -> str:
-        return format_number(value, f"+{form}").replace("-", "−")
-
-    mean = signed(found.mean)
     if math.isnan(found.low):
+        mean = format_number(found.mean, f"+{form}").replace("-", "−")
         return [mean, "–", "one seed: no interval" if found.count == 1 else "not finite"]
+    shown = format_alike((found.mean, found.low, found.high), found.half_width, f"+{form}")
+    mean, low, high = (re.sub("^-", "−", text) for text in shown)
     if not found.excludes_zero:
         reading = "not distinguishable from 0"
     else:
         reading = "higher" if found.mean > 0 else "lower"
-    return [mean, f"{signed(found.low)} to {signed(found.high)}", reading]
+    return [mean, f"{low} to {high}", reading]
 
 
 def _by_seed(group: RunGroup, metric: str) -> dict[str, float]:
@@ -229,8 +230,8 @@ def _mean_over_seeds(group: RunGroup, column: _Column) -> str:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if len(known) < len(values):
         return "–"
-    deviation = f" ± {statistics.stdev(known):#.2g}".rstrip(".") if len(known) > 1 else ""
-    return format_number(statistics.mean(known), column.form) + deviation
+    deviation = statistics.stdev(known) if len(known) > 1 else math.nan
+    return format_pair(statistics.mean(known), deviation, column.form)
 
 
 def _marker(place: int) -> str:

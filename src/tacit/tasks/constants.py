@@ -15,6 +15,7 @@ import torch
 
 from tacit.core.sample_keys import fold, words
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.regression import OriginalUnit
 
 # Choices of signs, one per bit of a byte.
 SUMS = 8
@@ -25,12 +26,17 @@ TILE = 1 << 20
 
 
 def sketch_of_constants(loss: Loss) -> tuple[float, ...]:
-    """The sketch of a loss; empty if its model has no constants, or it has no model."""
+    """The sketch of a loss; empty if its model has no constants, or it has no model.
+
+    The unit of a target is left out: until nodes agree on it, it tells a mean of a node's own rows.
+    """
     if not isinstance(loss, ModuleLoss):
         return ()
     module = loss.flat.module
     frozen = [p for p in module.parameters() if not p.requires_grad]
-    held = [x.detach().flatten() for x in (*frozen, *module.buffers()) if x.numel()]
+    units = {id(x) for m in module.modules() if isinstance(m, OriginalUnit) for x in m.buffers()}
+    buffers = [x for x in module.buffers() if id(x) not in units]
+    held = [x.detach().flatten() for x in (*frozen, *buffers) if x.numel()]
     if not held:
         return ()
     shifts, sums = torch.arange(SUMS)[:, None], torch.zeros(SUMS, dtype=torch.float64)

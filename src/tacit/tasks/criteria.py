@@ -1,4 +1,4 @@
-"""Losses that fit a model's output: classes, tokens of sequences, or one logit."""
+"""Losses that fit a model's output: classes, tokens of sequences, one logit, or a number."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ class BinaryLoss:
 
     def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(output.flatten(), targets.flatten().to(output.dtype))
+
+
+@dataclass(frozen=True)
+class StandardizedLoss:
+    """A loss of standardised numbers: outputs [B] or [B, 1] and targets [B] in their own unit."""
+
+    criterion: Criterion
+    mean: float
+    std: float
+
+    def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
+        pair = (output.flatten(), targets.flatten().to(output.dtype))
+        return self.criterion(*((one - self.mean) / self.std for one in pair))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -105,6 +118,14 @@ def check_targets(criterion: Criterion, output: Tensor, targets: Tensor) -> None
             raise Misuse(
                 f"The model has one logit, and targets are {_range(targets)}.",
                 "Use 0 and 1 as targets, or a model with one output per class.",
+            )
+        return
+    if isinstance(criterion, StandardizedLoss):
+        if output.numel() != len(output):
+            raise Misuse(
+                f"The target is one number, and the model's output for {len(output)} samples has "
+                f"shape {tuple(output.shape)}.",
+                f"Give the model one output: ({len(output)}, 1).",
             )
         return
     tokens = isinstance(criterion, TokenLoss)

@@ -15,12 +15,13 @@ from torch.func import vmap
 from tacit.core.errors import Misuse
 from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
+from tacit.tasks.criteria import StandardizedLoss
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
 from tacit.tasks.metrics.batch import Kind, kind_of
 from tacit.tasks.metrics.class_counts import ClassCounts
 from tacit.tasks.metrics.collecting import Collector
-from tacit.tasks.metrics.metric import Metric, check_kind
+from tacit.tasks.metrics.metric import REGRESSION, Metric, check_kind
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
 
@@ -135,6 +136,8 @@ class TestSet(Evaluation):
         return ModelScores.concatenate([self._pass(rows) for rows in torch.split(theta, together)])
 
     def with_metrics(self, metrics: Sequence[Metric], key: str = "metrics") -> TestSet:
+        if isinstance(self.criterion, StandardizedLoss):
+            metrics = tuple(dict.fromkeys((*REGRESSION, *metrics)))
         if metrics:
             check_kind(metrics, self._kind, key)
         return replace(self, metrics=tuple(one for one in metrics if not one.is_standard))

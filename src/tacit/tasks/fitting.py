@@ -14,6 +14,7 @@ from tacit.data.augmentation import Augment
 from tacit.tasks.criteria import (
     BinaryLoss,
     Criterion,
+    StandardizedLoss,
     TokenLoss,
     check_targets,
     fitting_criterion,
@@ -64,7 +65,7 @@ def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
         criterion = fitting_criterion(criterion, output, some[0])
         check_targets(criterion, output, targets[0])
     _try_loss(criterion, output, some)
-    if isinstance(criterion, TokenLoss | BinaryLoss):
+    if isinstance(criterion, TokenLoss | BinaryLoss | StandardizedLoss):
         criterion = replace(criterion, criterion=thread_safe(criterion.criterion))
     else:
         criterion = thread_safe(criterion)

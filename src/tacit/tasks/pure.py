@@ -27,8 +27,8 @@ from tacit.tasks.purity import (
     check_layers,
     check_mask_order,
     check_pure,
-    draws,
-    light_copy,
+    hidden_draws,
+    is_known,
 )
 
 
@@ -116,10 +116,12 @@ class PureModule:
             Misuse: If it is not pure, or has dropout of tensors that do not divide into samples.
         """
         pure = self
-        if draws(lambda: light_copy(pure).trial(inputs))[0]:
+        if not check_pure(pure, inputs):
             pure = replace(self, masks=self.masks or MaskKeys(), functions=True)
-        check_pure(pure, inputs)
-        check_gradient(pure, inputs)
+            if not check_pure(pure, inputs):
+                raise hidden_draws("model")
+        if not is_known(pure.module):
+            check_gradient(pure, inputs)
         if pure.masks is not None:
             pure._find_batch_dims(pure.masks, inputs)
             check_mask_order(pure, inputs)

@@ -16,7 +16,7 @@ from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.core.workers import WorkerPool
 from tacit.data.augmentation import Augment
-from tacit.data.dataset import Dataset
+from tacit.data.dataset import Dataset, Target
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.client_tests import ClientTests
@@ -27,6 +27,7 @@ from tacit.tasks.inputs import ONE_INPUT, is_per_client, read_parts
 from tacit.tasks.local_parameters import LocalParameters
 from tacit.tasks.metrics.metric import Metrics, find_metrics
 from tacit.tasks.parts import Part, Parts, as_parts
+from tacit.tasks.regression import Regression
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
 
@@ -105,6 +106,7 @@ class Task:
         augment: Augment | None = None,
         local: Sequence[str] | None = None,
         local_lr: float | None = None,
+        target: Target | None = None,
     ) -> Task:
         """Train a module on each client's inputs and targets.
 
@@ -117,7 +119,8 @@ class Task:
                 such samples. Or a dataset of `tacit.data.from_tables`, with the clients' names
                 and test samples.
             loss: `loss(output, targets)`, a mean over the batch. Cross-entropy fits itself to
-                outputs [B, classes], [B, tokens, classes], and one logit for two classes.
+                outputs [B, classes], [B, tokens, classes], and one logit for two classes. With a
+                `target`, it is a loss of standardised numbers, by default the mean squared error.
             batch_size: Samples per gradient. None: every gradient uses all data of its client.
             test: Held-out (inputs, targets), or a list with one such pair per client; all models
                 are evaluated on all of them. None: models are evaluated on their clients' own
@@ -130,6 +133,8 @@ class Task:
                 patterns such as "*.bias". Each client trains its own by plain gradient steps, and
                 evaluates its own model. They are never sent.
             local_lr: Step size of the local parameters; default: that of the algorithm.
+            target: A number to predict, which is standardised in training: the model gets a last
+                layer that turns its output into the target's unit. Default: that of the dataset.
 
         Returns:
             A task with a model of P parameters per client, without the local ones.
@@ -151,9 +156,15 @@ class Task:
         preprocessing: Mapping[str, Any] = {}
         if isinstance(parts, Dataset):
             names, disclosure, preprocessing = parts.clients, parts.disclosure, parts.preprocessing
+            target = target or parts.target
             if test is None:
                 test = parts.client_tests or (parts.test.x, parts.test.y)
             parts = Parts.split((parts.train.x, parts.train.y), _owners(parts))
+        if target is not None:
+            own_loss = None if loss is functional.cross_entropy else loss
+            regression = Regression.of(module, target, own_loss)
+            module, loss = regression.module, regression.loss
+            local = local and [f"{regression.prefix}{name}" for name in local]
         if isinstance(parts, Parts):
             held, layout = parts, ONE_INPUT
         else:
@@ -179,6 +190,8 @@ class Task:
             evaluation, client_tests = held_out_per_client(flat, fitted, test, held)
         elif test is not None:
             evaluation = held_out(flat, fitted, test, held)
+        if isinstance(evaluation, TestSet) and target is not None:
+            evaluation = evaluation.with_metrics(())
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             if init == "independent":

@@ -44,12 +44,13 @@ def words_of(path):
             yield from node.name.split(".")
 
 
-@pytest.mark.parametrize("inside", list(other_modules()))
-def test_no_algorithm_is_named_outside_its_package(inside):
+def test_no_algorithm_is_named_outside_its_package():
     classes = {kind.__name__ for kind in ALGORITHMS.values()}
     files = {kind.__module__.rpartition(".")[2] for kind in ALGORITHMS.values()}
     names = {*ALGORITHMS, *files, *classes, *(name.upper() for name in ALGORITHMS)}
-    assert names.isdisjoint(words_of(SOURCE / inside))
+    found = {inside: names.intersection(words_of(SOURCE / inside)) for inside in other_modules()}
+    assert len(found) > 400
+    assert {inside: named for inside, named in found.items() if named} == {}
 
 
 def test_the_check_finds_names():

@@ -158,7 +158,7 @@ def outcome(recovered, auc):
 
 def test_a_gain_is_more_than_chance():
     def gain(before, after, low, high):
-        return Gain("malicious(1):echo", 0, outcome(before, low), outcome(after, high))
+        return Gain("malicious(1):echo", 0, "0", outcome(before, low), outcome(after, high))
 
     nothing = gain(4, 5, 0.6, 0.7)
     assert not nothing.gains_samples
@@ -174,14 +174,14 @@ def test_a_gain_is_more_than_chance():
 
 
 def test_evidence_that_only_the_active_adversary_has_counts_from_zero():
-    gain = Gain("m", 0, Outcome((), None), outcome(9, None))
+    gain = Gain("m", 0, "0", Outcome((), None), outcome(9, None))
     assert gain.most == (0, Recovered("gradient", 1, 16, 9))
     assert gain_cells(gain)[-1] == "– → –"
 
 
 def test_every_kind_of_evidence_is_shown():
     found = Recovered("gradient", 1, 16, 9), Recovered("sum", 3, 192, 40)
-    gain = Gain("m", 0, outcome(2, None), Outcome(found, None))
+    gain = Gain("m", 0, "0", outcome(2, None), Outcome(found, None))
     assert gain_cells(gain, "; ")[:3] == ["gradient; sum × 3", "2 → 9; 0 → 40", "16; 192"]
-    nothing = Gain("m", 0, Outcome((), None), Outcome((), None))
+    nothing = Gain("m", 0, "0", Outcome((), None), Outcome((), None))
     assert gain_cells(nothing) == ["–", "–", "–", "– → –"]

@@ -13,9 +13,11 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from tacit.core.errors import Misuse
+from tacit.data import Target
 from tacit.data.own.files import read_table
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.statistics import ColumnSums
+from tacit.data.own.table import Table
 
 from_tables = tacit.data.from_tables
 
@@ -148,6 +150,14 @@ def test_clients_are_chosen_and_ordered(sites: Path) -> None:
         ("age,ill\n1,no\n,yes\n", {"standardize": False, "test": None}, ["line 3", "missing"]),
         ("age,ill\n1,no\n2,yes\n", {"schema": {"age": "text"}}, ["schema.age = 'text'"]),
         ("age,ill\n1,no\n2,yes\n", {"ignore": ["ages"]}, ["Did you mean 'age'?"]),
+        ("age,ill\n1,2\n2,no\n", {"target": "number"}, ["line 3", "'no' is not a", "`target`"]),
+        ("age,ill\n1,2\n2,\n", {"target": "number"}, ["line 3", "the label is missing"]),
+        ("age,ill\n1,2\n2,2\n", {"target": "number"}, ["'ill' is always 2"]),
+        ("age,ill\n1,2\n2,3\n", {"target": "number", "classes": 2}, ["but classes are set"]),
+        ("age,ill\n1,2\n2,3\n", {"target": "regression"}, ["target = 'regression'", "number"]),
+        ("age,ill\n1,2\n2,3\n", {"target": {"mean": 1, "std": 0}}, ["target.std is 0"]),
+        ("age,ill\n1,2\n2,3\n", {"schema": {"ill": "number"}}, ["is the label", "`target`"]),
+        ("age,ill\n" + "".join(f"1,{n}.5\n" for n in range(101)), {}, ["101", 'target = "number"']),
     ],
 )  # fmt: skip
 def test_errors_name_the_place_and_the_remedy(
@@ -159,6 +169,34 @@ def test_errors_name_the_place_and_the_remedy(
     for word in words:
         assert word in str(caught.value)
     assert caught.value.remedy
+
+
+def test_long_files_keep_their_lines_and_places(tmp_path: Path) -> None:
+    # More rows than become columns at once, with an empty line and a cell of two lines.
+    rows = [f"{row % 7}.5,{'m' if row % 2 else 'f'},{row % 3}" for row in range(2500)]
+    rows[5], rows[10:10] = '2.5,"m\n",1', [""]
+    path = tmp_path / "long.csv"
+    path.write_text("age,sex,ill\n" + "\n".join(rows) + "\n")
+    table = read_table(path)
+    assert table.lines is not None
+    assert [table.lines[row] for row in (0, 4, 5, 9, 10, 2499)] == [2, 6, 8, 12, 14, 2503]
+    assert table.numbers("age").tolist() == [
+        2.5 if row == 5 else row % 7 + 0.5 for row in range(2500)
+    ]
+    texts, which = table.distinct_texts("sex")
+    assert texts == ["f", "m"]
+    assert which.tolist() == [row % 2 for row in range(2500)]
+    for bad, words in (("1.5,f", "line 2504: 2 values"), ("x_1,f,1", "line 2504, column 'age'")):
+        path.write_text("age,sex,ill\n" + "\n".join([*rows, bad]) + "\n")
+        with pytest.raises(Misuse, match=words):
+            from_tables(path, label="ill")
+
+
+def test_texts_of_mixed_columns() -> None:
+    values = np.array([1, True, 1.0, "1 ", None, math.nan, "n/a", 2.5, "True"], dtype=object)
+    texts, which = Table({"x": values}, "here").distinct_texts("x")
+    assert texts == ["1", "True", None, "2.5"]
+    assert which.tolist() == [0, 1, 0, 0, 2, 2, 2, 3, 1]
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
@@ -244,6 +282,51 @@ def test_sums_are_exact_in_any_order(rows: list[list[float]], data: st.DataObjec
             assert centre == pytest.approx(known.mean(), abs=1e-9 * size + 1e-30)
             if known.std() > 1e-3 * size:
                 assert scale == pytest.approx(known.std(), rel=1e-6)
+
+
+def test_numbers_to_predict(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stays = rng.gamma(2, 3, size=(2, 30)).round(2)
+    for name, stay in zip("ab", stays, strict=True):
+        rows = "".join(f"{age},{days}\n" for age, days in zip(range(30), stay, strict=True))
+        (tmp_path / f"{name}.csv").write_text(f"age,stay\n{rows}")
+    source = f"{tmp_path}/{{client}}.csv"
+    dataset = from_tables(source, label="stay", target="number", test=0.3)
+    assert dataset.classes == 0
+    assert dataset.target is not None
+    # Labels keep their unit; the moments are those of the training rows of both clients.
+    y = dataset.train.y.double()
+    assert dataset.train.y.dtype == torch.float32
+    assert dataset.target.mean == pytest.approx(float(y.mean()), rel=1e-7)
+    assert dataset.target.std == pytest.approx(float(y.std(correction=0)), rel=1e-7)
+    assert sorted(torch.cat([dataset.train.y, dataset.test.y]).tolist()) == pytest.approx(
+        sorted(stays.flatten().tolist())
+    )
+    assert [len(part[1]) for part in dataset.client_tests or []] == [9, 9]
+    assert dataset.preprocessing["target"] == {
+        "column": "stay", "mean": dataset.target.mean, "std": dataset.target.std
+    }  # fmt: skip
+    assert "of 2 columns" in dataset.disclosure
+    assert "target stay" in dataset.note
+    assert "mean stay" in dataset._repr_html_()
+    # Public constants are told to nobody, and without standardisation there are none.
+    constants = {"age": {"mean": 15, "std": 5}}
+    public = from_tables(source, label="stay", target={"mean": 5, "std": 3}, schema=constants)
+    assert public.target == Target("stay", 5.0, 3.0)
+    assert public.disclosure == ""
+    plain = from_tables(source, label="stay", target="number", standardize=False)
+    assert plain.target == Target("stay", 0.0, 1.0)
+
+
+def test_arrays_with_numbers_to_predict() -> None:
+    x, y = np.zeros((6, 2)), np.arange(6) / 4
+    dataset = from_tables({"a": (x, y), "b": (x, y)}, target="number", test=0.5)
+    assert dataset.target == Target("y")
+    assert [len(part[1]) for part in dataset.client_parts] == [3, 3]
+    with pytest.raises(Misuse, match="not finite"):
+        from_tables({"a": (x, y * math.nan)}, target="number")
+    with pytest.raises(Misuse, match="classes are set"):
+        from_tables({"a": (x, y)}, target="number", classes=3)
 
 
 def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:

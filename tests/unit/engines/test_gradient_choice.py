@@ -66,6 +66,13 @@ def test_the_cached_choice_is_used_whatever_is_faster_now(strategy, monkeypatch)
     assert choice_for(task_of(smooth)) == BackendChoice(strategy, "pretended")
 
 
+def test_a_cached_loop_is_not_compared_with_other_backends(monkeypatch):
+    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("looped", "pretended"))
+    choice_for(task_of(smooth))
+    monkeypatch.setattr(backends, "_problem", no_timing)
+    assert choice_for(task_of(smooth)) == BackendChoice("looped", "pretended")
+
+
 def test_other_shapes_are_timed_on_their_own(monkeypatch):
     choice_for(task_of(smooth))
     monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("looped", "new shape"))

@@ -1,12 +1,17 @@
 """Mixing and the sum that follows it in one pass: the same bits as one after the other."""
 
+import math
+
 import pytest
 import torch
 
 from tacit import DSGT, LPPA, Task, Topology, simulate
 from tacit.core import native
+from tacit.core.errors import Diverged
 from tacit.engines.lazy_rows import SMALL
 from tacit.engines.stacked import StackedNetwork
+from tacit.engines.watchdog import Watchdog
+from tacit.simulation import Setting, Simulation
 
 pytestmark = pytest.mark.skipif(not native.is_compiled(), reason="there was no C compiler")
 
@@ -29,9 +34,9 @@ def a_run(algorithm, dtype):
 def calls(monkeypatch):
     made, mix_sum_into = [], StackedNetwork.mix_sum_into
 
-    def counted(network, out, x, terms):
+    def counted(network, out, x, terms, bad):
         made.append(len(terms))
-        mix_sum_into(network, out, x, terms)
+        mix_sum_into(network, out, x, terms, bad)
 
     monkeypatch.setattr(StackedNetwork, "mix_sum_into", counted)
     return made
@@ -64,6 +69,60 @@ def test_terms(count):
     last = terms[-1][1]
     native.mix(begin, source, weight, x, last, slice(0, 4), terms=terms)
     assert torch.equal(last, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_not_finite_are_found_while_mixing(value, dtype):
+    begin, source = torch.tensor([0, 3, 6, 7, 7]), torch.tensor([3, 0, 1, 0, 1, 2, 1])
+    weight, x = torch.full((7,), 0.5, dtype=dtype), torch.ones(4, 30_001, dtype=dtype)
+    x[2, 30_000] = value
+    added = torch.ones_like(x)
+    added[3, 0] = value
+    for terms, expected in (
+        ([], [False, True, False, False]),
+        ([(1.0, added)], [False, True, False, True]),
+        ([(1.0, x), (-1.0, added)], [False, True, True, True]),
+    ):
+        bad, out = torch.ones(4, dtype=torch.bool), torch.empty_like(x)
+        native.mix(begin, source, weight, x, out, slice(0, 4), terms=terms, bad=bad)
+        assert bad.tolist() == expected == (~out.isfinite()).any(1).tolist()
+
+
+def a_simulation(diverges):
+    def loss(theta, target):
+        value = distance(theta, target)
+        return value + 1e30 * theta[0].square() if diverges else value
+
+    targets = [torch.full((WIDTH,), float(client)) for client in range(CLIENTS)]
+    task = Task.from_loss(loss, targets, torch.zeros(WIDTH))
+    graph = Topology.ring(CLIENTS).mixing("metropolis")
+    return Simulation(Setting(LPPA(lr=0.1), task, graph))
+
+
+def steps(simulation, count):
+    for _ in range(count):
+        simulation.step()
+
+
+def test_what_mixing_found_finite_is_not_read_again(monkeypatch):
+    simulation, checked = a_simulation(diverges=False), []
+    simulation.start()
+    monkeypatch.setattr(Watchdog, "check", lambda _, t, tensors: checked.append((t, *tensors)))
+    steps(simulation, 2)
+    assert checked == [(1,), (2,)]
+
+
+def test_divergence_is_found_in_the_same_place(monkeypatch):
+    found = []
+    for together in (True, False):
+        monkeypatch.setattr(StackedNetwork, "mixes_sums", together)
+        simulation = a_simulation(diverges=True)
+        simulation.start()
+        with pytest.raises(Diverged) as error:
+            steps(simulation, 5)
+        found.append(str(error.value))
+    assert found[0] == found[1]
 
 
 def test_terms_that_do_not_fit_are_refused():

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from tacit.config.build import build
@@ -40,6 +42,10 @@ def test_the_four_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_pat
     page = shown.report.read_text()
     assert shown.report == tmp_path / "out" / "report.html"
     assert "What a neighbour sees" in page
+    answer = page.index("Is it safe to take part?")
+    assert answer < page.index("<nav")
+    verdicts = re.findall(r'class="verdict-cell (\w+)"', page)
+    assert verdicts == ["no", "leaks", "no", "weak"]
     assert f"{100 * errors[2]:.0f} %" in page
 
 
@@ -72,15 +78,18 @@ def test_accuracies_and_errors_are_formatted():
 def test_the_audit_proves_the_guarantee_that_the_demonstration_states():
     experiment = build(demo.private_config(demo.demo_config()))
     budget = experiment.algorithm.budget
-    one, both = (demo.proved_epsilon(experiment, text) for text in (demo.ONE, demo.BOTH))
+    audits = demo.audit_all({"private-sgd": experiment})
+    results = audits["private-sgd"].results
+    one, both = (result.ledgers[0].best.epsilon for result in results)
     assert one == pytest.approx(budget.spent(experiment.steps), rel=1e-3)
     assert one <= budget.epsilon == 3
     # Client 0 alone is left, with its own noise.
     assert both == pytest.approx(budget.epsilon_against(1), rel=1e-3)
-    sentence = demo.short_audit({"private-sgd": experiment})[-1]
+    sentence = demo.audit_sentences(audits)[-1]
     assert "private-sgd, with ε = 3 per training sample against one neighbour" in sentence
 
 
 def test_the_audit_says_so_if_no_algorithm_has_a_guarantee(short):
     experiment = build(make_variant(short, "lppa", ["lppa"]))
-    assert demo.short_audit({"lppa": experiment})[-1] == "Differential privacy: none of them."
+    sentences = demo.audit_sentences(demo.audit_all({"lppa": experiment}))
+    assert sentences[-1] == "Differential privacy: none of them."

@@ -33,6 +33,7 @@ def port(access):
     metrics = Metrics()
     metrics.set("tacit_loss", SECRET)
     metrics.set("tacit_accuracy_percent", 100 * SECRET)
+    metrics.set("tacit_baseline_percent", 100 * SECRET)
     pages = monitoring_pages(status, lambda: (True, "training"), metrics, access)
     board = dashboard_pages(access, lambda: {"nodes": [{"loss": SECRET}]})
     with serve_pages(0, {**pages, **board}) as port:

@@ -17,7 +17,8 @@ NOW = 1_800_000_000.0
 STATUS = {
     "name": "a", "address": "a.example.org:7400", "reached": True, "phase": "training",
     "generation": 1, "step": 45, "steps": 100, "round_length": 10, "waiting_for": [],
-    "loss": 0.5, "accuracy": 90.0, "bytes_sent": 10, "bytes_received": 20, "rejected": 0,
+    "loss": 0.5, "accuracy": 90.0, "baseline": 88.0, "bytes_sent": 10, "bytes_received": 20,
+    "rejected": 0,
     "saved": 40, "uptime_seconds": 5.0, "problem": "", "version": "0.1.0", "manifest": "ab",
     "privacy": {"sums": 45, "epsilon_spent": 1.0, "epsilon": 8.0, "delta": 1e-5},
 }  # fmt: skip
@@ -48,6 +49,7 @@ def test_a_status_becomes_a_view():
     view = view_node(STATUS | {"certificate_expiry": NOW + DAY}, NOW)
     assert (view.round, view.rounds, view.step, view.steps) == (4, 10, 45, 100)
     assert (view.state, view.loss, view.accuracy) == ("training", 0.5, 90.0)
+    assert view.baseline == 88.0
     assert (view.privacy["epsilon_spent"], view.expires) == (1.0, NOW + DAY)
     assert view.waiting_since is None
 

@@ -21,6 +21,13 @@ def test_a_node_keeps_metrics_baseline_and_predictions():
     assert "does not beat the majority baseline" in summary["alerts"][0]
 
 
+def test_warnings_name_the_class():
+    one = NodeScores.of(scores([[8, 0], [2, 0]]), class_names=("benign", "malignant"))
+    assert "only class benign" in one.alerts[0]
+    assert "predicting class benign for every sample" in one.alerts[1]
+    assert one.summary()["confusion"]["classes"] == ["benign", "malignant"]
+
+
 def test_its_own_test_set_stands_beside_the_common_one():
     one = NodeScores.of(scores([[8, 0], [0, 2]], f1=1.0), scores([[3, 0], [2, 0]], f1=0.0))
     expected = {"loss": 0.5, "accuracy": 60.0, "baseline": 60.0, "f1": 0.0}

@@ -1,6 +1,8 @@
 """The page in a real headless browser: values, hidden runs, sorting, downloads, a phone."""
 
 import base64
+import re
+import zlib
 
 import pytest
 
@@ -8,10 +10,13 @@ from support.browser import browse, find_browser
 from support.run_folders import make_run
 from tacit.report.report import write_report
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None,
-    reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
-)
+pytestmark = [
+    pytest.mark.layout,
+    pytest.mark.skipif(
+        find_browser() is None,
+        reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
+    ),
+]
 EVIL = '<script>document.title = "changed"</script>'
 
 
@@ -59,9 +64,18 @@ def test_runs_can_be_hidden(page):
         "[...document.querySelectorAll('[data-series=\"1\"]')]"
         ".filter(e => getComputedStyle(e).display !== 'none').length"
     )
+    # Where its name is still shown inside a figure.
+    in_legends = (
+        "[...document.querySelectorAll('figure svg text')]"
+        ".filter(e => e.textContent.trim() === 'dsgt' && e.getBoundingClientRect().width).length"
+    )
+    pdf = "document.querySelector('figure a.pdf').textContent"
     assert page.run(visible) > 5
+    assert page.run(in_legends) > 3
     page.click("fieldset.runs input[value='1']")
     assert page.run(visible) == 0
+    assert page.run(in_legends) == 0
+    assert page.run(pdf) == "PDF of all runs"
     assert page.run(visible.replace('"1"', '"0"')) > 5
     page.click("fieldset.runs input[value='1']")
     assert page.run(visible) > 5
@@ -81,18 +95,22 @@ def test_tables_are_sorted_by_value_not_by_text(page):
 def test_figures_can_be_saved(page):
     labels = page.run("[...document.querySelector('.downloads').children].map(e => e.textContent)")
     assert labels == ["SVG", "PDF", "CSV"]
-    drawing = page.run("standalone(document.querySelector('figure svg')).text")
+    drawing = page.run("standalone(document.querySelector('figure svg'))")
     assert drawing.startswith("<svg")
     assert 'width="403.2"' in drawing
-    encoded = page.run(
-        "pdf(document.querySelector('figure svg')).then(bytes => "
-        "btoa(Array.from(bytes, b => String.fromCharCode(b)).join('')))"
-    )
-    document = base64.b64decode(encoded)
+    link = "document.querySelector('figure a.pdf')"
+    assert page.run(f"{link}.download") == "accuracy.pdf"
+    document = base64.b64decode(page.run(f"{link}.href").partition("base64,")[2])
     assert document.startswith(b"%PDF-1.4")
-    start = int(document.split(b"startxref\n")[1].split(b"\n")[0])
-    assert document[start : start + 4] == b"xref"
-    assert b"\xff\xd8\xff" in document  # the image
+    assert b"/Subtype /Image" not in document
+    streams = re.findall(rb"/FlateDecode.*?stream\n(.*?)\nendstream", document, re.S)
+    drawn = b"".join(map(zlib.decompress, streams))
+    # Kerning cuts words into pieces.
+    texts = [
+        b"".join(re.findall(rb"\((.*?)\)", pieces)) for pieces in re.findall(rb"\[(.*?)TJ", drawn)
+    ]
+    assert b"round" in texts
+    assert b"lppa" in texts
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -15,6 +15,8 @@ from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.report.plots import Series
 from tacit.report.style import svg
 
+pytestmark = pytest.mark.layout
+
 
 def history(losses, accuracies=None, distances=None, every=1):
     records = []

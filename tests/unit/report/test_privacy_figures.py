@@ -8,6 +8,8 @@ from support.misuse import assert_mentions, misuse_message
 from tacit.privacy.planning import Training, plan_epsilon, plan_noise
 from tacit.report.privacy_figures import privacy_figure, write_privacy_figure
 
+pytestmark = pytest.mark.layout
+
 SMALL = Training(rounds=6, samples=1_000, batch=50, delta=1e-4)
 
 

@@ -244,7 +244,7 @@ def test_seeds_are_put_together(report, tmp_path):
         (run / "summary.json").write_text(json.dumps(summary))
     page = report(*runs)
     assert "Loss: lppa, 3 seeds; dsgt, 3 seeds" in page.all("title")
-    assert "81.00 ± 1.0" in page.all("td")
+    assert "81.00 ± 1.00" in page.all("td")
     assert {f"lppa, seed {s}" for s in range(3)} <= set(page.all("th"))
 
 

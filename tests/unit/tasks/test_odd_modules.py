@@ -14,6 +14,7 @@ from tacit.core.errors import Misuse
 from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.choice import choose_backend
 from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.tasks.purity import is_known
 
 SIZE, CLASSES = 6, 3
 
@@ -30,6 +31,33 @@ class Net(nn.Module):
 
     def between(self, x):
         return torch.tanh(x)
+
+
+def with_hook(module):
+    module.register_forward_hook(lambda layer, given, output: 2 * output)
+    return module
+
+
+def with_forward(module):
+    module.forward = lambda x: x
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "known"),
+    [
+        (tacit.models.build("resnet18-gn", (3, 8, 8), 10), True),
+        (nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.LayerNorm(2)), True),
+        (Net(), False),
+        (nn.LSTM(2, 2), False),
+        (nn.Sequential(nn.MultiheadAttention(2, 1)), False),
+        (nn.Sequential(with_hook(nn.Linear(2, 2))), False),
+        (nn.Sequential(with_forward(nn.Linear(2, 2))), False),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)), False),
+    ],
+)
+def test_only_layers_of_libraries_need_no_trial_of_gradients(module, known):
+    assert is_known(module) is known
 
 
 class Checkpointed(Net):

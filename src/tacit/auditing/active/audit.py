@@ -52,7 +52,7 @@ def run_audit_with_malicious(
     Raises:
         Misuse: As `run_audit`; or a behaviour does not apply to this setting.
     """
-    given = [(one, _malicious(one)) for one in adversaries or ()]
+    given = [(one, _malicious(one, setting.task.names)) for one in adversaries or ()]
     active = [adversary for _, adversary in given if adversary is not None]
     passive = [one for one, adversary in given if adversary is None]
     honest = None
@@ -85,6 +85,7 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
         Misuse: They cannot, in this way.
     """
     behaviour, malicious = adversary.behaviour, adversary.malicious
+    name = adversary.name_of(victim)
     setting.require_static("Proofs about malicious clients")
     edges = {(int(s), int(t)) for s, t in setting.graph.edges}
     if isinstance(setting.algorithm, Robust):
@@ -107,15 +108,15 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
                 "Choose another behaviour, e.g. imprint.",
             )
         if not any((client, victim) in edges for client in malicious):
-            who = ", ".join(map(str, sorted(malicious)))
-            near = ", ".join(str(s) for s, t in sorted(edges) if t == victim)
+            who = ", ".join(map(adversary.name_of, sorted(malicious)))
+            near = ", ".join(adversary.name_of(s) for s, t in sorted(edges) if t == victim)
             raise Misuse(
-                f"What malicious client {who} sends does not reach client {victim}.",
+                f"What malicious client {who} sends does not reach client {name}.",
                 f"Name a neighbour of the victim: {near}.",
             )
         if behaviour in (ECHO, ISOLATE) and victim not in adversary.sees_senders(sorted(edges)):
             raise Misuse(
-                f"{adversary} does not see what client {victim} sends.",
+                f"{adversary} does not see what client {name} sends.",
                 "Choose the behaviour override, or clients that the victim sends to.",
             )
     if behaviour in IMPRINTS:
@@ -124,13 +125,13 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
     return replace(setting, algorithm=algorithm)
 
 
-def _malicious(given: Adversary | str) -> Adversary | None:
+def _malicious(given: Adversary | str, names: tuple[str, ...]) -> Adversary | None:
     """The adversary if it has malicious clients."""
     if isinstance(given, str):
         if "malicious" not in given:
             return None
         given = Adversary.parse(given)
-    return given if given.malicious else None
+    return replace(given, names=names) if given.malicious else None
 
 
 @dataclass(eq=False)
@@ -151,8 +152,9 @@ class _Comparison:
         check_victim(victim, graph.clients)
         adversary.check_graph(graph.clients, [(int(s), int(t)) for s, t in graph.edges])
         if victim in adversary.corrupt:
+            who = f"Client {adversary.name_of(victim)}"
             raise Misuse(
-                f"Client {victim} is corrupt: it cannot be the victim of {adversary}.",
+                f"{who} is corrupt: it cannot be the victim of {adversary}.",
                 "Name an honest client.",
             )
         settings: dict[Adversary, Setting] = {}
@@ -164,7 +166,8 @@ class _Comparison:
                 settings[one] = check_behaviour(setting, one, victim)
             except Misuse as problem:
                 refused.append(problem)
-                self._note(f"{one} against client {victim}: {problem.problem.rstrip('.')}")
+                against = f"{one} against client {one.name_of(victim)}"
+                self._note(f"{against}: {problem.problem.rstrip('.')}")
         if not settings:
             raise refused[0]
         key = adversary.passive, victim
@@ -178,7 +181,9 @@ class _Comparison:
                 self._remark(f"{one}: {ASSUMED}")
             outcome = self._outcome(wrapped, one, victim, replace(bound, adversary=str(one)))
             if options.attacks is not False:
-                self.gains.append(Gain(str(one), victim, self._passive[key], outcome))
+                self.gains.append(
+                    Gain(str(one), victim, one.name_of(victim), self._passive[key], outcome)
+                )
 
     def _outcome(
         self, setting: Setting, adversary: Adversary, victim: int, bound: Ledger | None

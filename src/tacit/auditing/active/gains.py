@@ -48,6 +48,7 @@ class Gain:
 
     adversary: str
     victim: int
+    victim_name: str
     passive: Outcome
     active: Outcome
 
@@ -91,7 +92,7 @@ class Gain:
         if self.gains_membership and before_auc is not None and after_auc is not None:
             parts.append(f"raises membership AUC from {before_auc.auc:.3f} to {after_auc.auc:.3f}")
         gained = " and ".join(parts) or "gains nothing that was measured"
-        return f"{self.adversary} against client {self.victim} {gained}"
+        return f"{self.adversary} against client {self.victim_name} {gained}"
 
     def as_dict(self) -> dict[str, Any]:
         def plain(outcome: Outcome) -> dict[str, Any]:

@@ -102,7 +102,8 @@ class Malicious(_Wrapper):
     victim: int
 
     def __repr__(self) -> str:
-        return f"{self.inner!r} with {self.adversary} against client {self.victim}"
+        victim = self.adversary.name_of(self.victim)
+        return f"{self.inner!r} with {self.adversary} against client {victim}"
 
     @cached_property
     def kinds(self) -> dict[str, MessageKind]:

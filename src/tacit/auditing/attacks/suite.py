@@ -31,6 +31,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     ReconstructionResult,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
+from tacit.auditing.client_names import client_name
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.record.transcript import Transcript
@@ -91,9 +92,8 @@ class AttackSuite:
         }
         for victim, attacks in self.membership.items():
             if attacks.candidates is None:
-                self._note(
-                    f"client {victim} has too few samples of its own for membership inference"
-                )
+                name = client_name(victim, setting.task.names)
+                self._note(f"client {name} has too few samples of its own for membership inference")
 
     def run(
         self, leakages: list[Leakage], transcript: Transcript
@@ -113,7 +113,8 @@ class AttackSuite:
         for one in found:
             if (reason := self.reconstruction.skip_reason(one)) is not None:
                 adversary = leakages[0].knowledge.adversary
-                self._note(f"the {one.kind} that {adversary} has of client {one.victim}: {reason}")
+                whose = f"client {adversary.name_of(one.victim)}"
+                self._note(f"the {one.kind} that {adversary} has of {whose}: {reason}")
         reconstructions = self.reconstruction.run(found)
         if self.reuses_batches:
             joint = [joint_evidence(leakage, transcript) for leakage in leakages]
@@ -175,7 +176,8 @@ class AttackSuite:
             )
             return KnownModels(self.final[[victim]], ((victim, self.steps),), description, False)
         if self.final is not None and own:
-            description = f"the trained model of corrupt client {own[0]}, in place of the victim's"
+            name = leakage.knowledge.adversary.name_of(own[0])
+            description = f"the trained model of corrupt client {name}, in place of the victim's"
             return KnownModels(self.final[[own[0]]], ((own[0], self.steps),), description, False)
         # The common start says nothing about data.
         last = [index for index in exact if index > 0][-LAST_MODELS:] or exact[-1:]

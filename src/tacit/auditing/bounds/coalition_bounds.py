@@ -20,6 +20,7 @@ from tacit.auditing.bounds.ledger import ledger_adversary
 from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.client_names import client_name
 from tacit.auditing.symbolic.symbols import step_on_symbols
 from tacit.simulation import Setting
 
@@ -39,6 +40,7 @@ class CoalitionBound:
         possible: How many coalitions have this size.
         part: The smallest part that the example leaves.
         bound: The guarantee for a client of this part, for one sample and the whole run.
+        names: The names of all clients, if they have some.
     """
 
     example: tuple[int, ...]
@@ -46,19 +48,21 @@ class CoalitionBound:
     possible: int
     part: tuple[int, ...]
     bound: Bound
+    names: tuple[str, ...] = ()
 
     @property
     def learns(self) -> str:
         """All that such a coalition learns, in a few words."""
         if len(self.part) == 1:
-            return f"noisy sums of client {self.part[0]} alone"
+            return f"noisy sums of client {client_name(self.part[0], self.names)} alone"
         return f"noisy sums of {len(self.part)} clients or more"
 
     @property
     def who(self) -> str:
         """The coalitions, in a few words."""
         count = "all" if self.alike == self.possible else f"{self.alike} of"
-        return f"{count} {self.possible}, e.g. {{{', '.join(map(str, self.example))}}}"
+        example = ", ".join(client_name(client, self.names) for client in self.example)
+        return f"{count} {self.possible}, e.g. {{{example}}}"
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -105,7 +109,7 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
         if bound is None:
             return []
         possible = math.comb(graph.clients, len(example))
-        found.append(CoalitionBound(example, alike, possible, part, bound))
+        found.append(CoalitionBound(example, alike, possible, part, bound, setting.task.names))
     return found
 
 

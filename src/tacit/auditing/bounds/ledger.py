@@ -165,7 +165,7 @@ def _upper_bound(
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
-            shown = format_terms(*leakage.terms(question, exact[0]))
+            shown = format_terms(*leakage.terms(question, exact[0]), adversary.names)
             return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
     sensitivity = 1.0 if clip is None else clip.sensitivity
     depends = trace_dependence(view, adversary, victim, sensitivity)
@@ -185,7 +185,8 @@ def _upper_bound(
     if (combination := noiseless_combination(signal, noise)) is not None:
         # Back to combinations of the messages themselves.
         sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)
-        return Bound.none(f"{cancels}: {_format_gradients(view, victim, combination / sizes)}")
+        shown = _format_gradients(view, victim, combination / sizes, adversary.names)
+        return Bound.none(f"{cancels}: {shown}")
     return total_bound([(noise_loss(clip, view.signal, view.added, laws), 1)], clip, delta)
 
 
@@ -197,9 +198,11 @@ def sampled_bound(view: SecretRows, parameters: int, delta: float) -> Bound:
     return Bound.none(loss) if isinstance(loss, str) else loss.bound(delta)
 
 
-def _format_gradients(view: SecretRows, victim: int, combination: Matrix) -> str:
+def _format_gradients(
+    view: SecretRows, victim: int, combination: Matrix, names: Sequence[str]
+) -> str:
     """The gradients in a combination of messages, in units of the victim's largest."""
     gradients = view.combined(combination)
     largest = max(abs(x) for u, x in gradients if u.client == victim)
     shown = [(u, x / largest) for u, x in gradients if abs(x) > 1e-6 * largest]
-    return format_terms([u for u, _ in shown], [x for _, x in shown])
+    return format_terms([u for u, _ in shown], [x for _, x in shown], names)

@@ -27,6 +27,7 @@ from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversar
 from tacit.auditing.canaries.copies import CanaryObjective
 from tacit.auditing.canaries.likelihood import CoinLikelihood
 from tacit.auditing.canaries.trials import FEWEST, TRIALS, WIDTH, Trials, TrialsResult
+from tacit.auditing.client_names import client_name
 from tacit.auditing.scoring.coin_guesses import gaussian_trade_off_epsilon
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.auditing.symbolic.replay import replay
@@ -124,8 +125,9 @@ def client_canaries(
     task, clip = setting.task, setting.task.clip
     victim, upper = ledger.victim, ledger.upper
     if math.isinf(upper.epsilon):
+        name = client_name(victim, setting.task.names)
         raise Misuse(
-            f"There is no guarantee for client {victim}: {upper.why}.",
+            f"There is no guarantee for client {name}: {upper.why}.",
             "Measure canaries where the ledger has a bound.",
         )
     if clip is None:

@@ -66,7 +66,7 @@ class CanaryMeasurements:
                 trials=self.options.canary_trials,
                 **self._effort,
             )
-            self._keep(found, one, f"canaries of client {ledger.victim}")
+            self._keep(found, one, f"canaries of client {adversary.name_of(ledger.victim)}")
         return found
 
     def of_sums(
@@ -93,7 +93,7 @@ class CanaryMeasurements:
                 trials=min(self.options.canary_trials, max(FEWEST, int(most))),
                 **self._effort,
             )
-            self._keep(found, one, f"canaries of client {ledger.victim}")
+            self._keep(found, one, f"canaries of client {adversary.name_of(ledger.victim)}")
         return found
 
     @cached_property
@@ -125,7 +125,7 @@ class CanaryMeasurements:
                 )
             except Misuse as problem:
                 one = problem.problem.rstrip(".")
-            self._keep(found, one, f"sample canaries of client {ledger.victim}")
+            self._keep(found, one, f"sample canaries of client {adversary.name_of(ledger.victim)}")
         return found
 
     @property

@@ -194,7 +194,7 @@ def _scores(
     model = evidence(leakage, "model", exact[-1], transcript) if exact else None
     if model is None:
         raise Misuse(
-            f"{leakage.knowledge.adversary} has no gradient of client {leakage.victim} at a model "
+            f"{leakage.knowledge.adversary} has no gradient of {leakage.victim_text} at a model "
             "that it knows, and no model of it.",
             "Name a corrupt client and give `steps`: it scores by its own trained model.",
         )

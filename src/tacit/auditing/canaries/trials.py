@@ -15,6 +15,7 @@ from torch import Tensor
 from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.canaries.copies import Canaries, ObservedCopies, disjoint_copies, run_copies
+from tacit.auditing.client_names import client_name
 from tacit.auditing.scoring.coin_guesses import CoinBound, independent_trials_bound
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.randomness import Philox, derive_key
@@ -132,7 +133,8 @@ class Trials:
             coins.append(heads.numpy())
             if self.progress is not None:
                 done = min(self.count, copies * (part + 1))
-                self.progress(f"guessing {self.kind} of client {self.victim}", done, self.count)
+                name = client_name(self.victim, self.setting.task.names)
+                self.progress(f"guessing {self.kind} of client {name}", done, self.count)
         found = np.concatenate(scores)[: self.count], np.concatenate(coins)[: self.count]
         given = {"delta": self.delta, "confidence": self.confidence}
         return (

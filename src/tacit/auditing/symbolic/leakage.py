@@ -77,12 +77,18 @@ class Leakage:
 
     def __post_init__(self) -> None:
         check_victim(self.victim, self.knowledge.run.clients)
-        if self.victim in self.knowledge.adversary.corrupt:
+        adversary = self.knowledge.adversary
+        if self.victim in adversary.corrupt:
+            who = f"Client {adversary.name_of(self.victim)}"
             raise Misuse(
-                f"Client {self.victim} is corrupt: it cannot be the victim of "
-                f"{self.knowledge.adversary}.",
+                f"{who} is corrupt: it cannot be the victim of {adversary}.",
                 "Name an honest client.",
             )
+
+    @property
+    def victim_text(self) -> str:
+        """The victim in a sentence, such as "client 0"."""
+        return f"client {self.knowledge.adversary.name_of(self.victim)}"
 
     @cached_property
     def honest_component(self) -> frozenset[int]:
@@ -209,6 +215,7 @@ class Leakage:
         if not exact or (combination := series.answer(exact[0]).combination) is None:
             return None
         messages = self.knowledge.run.transcript.messages
+        names = self.knowledge.adversary.names
         terms = [
             {
                 "coefficient": coefficient,
@@ -219,7 +226,7 @@ class Leakage:
             }
             for (index, row), coefficient in combination.messages
         ]
-        own = [{"coefficient": -x, "holds": str(unknown)} for unknown, x in combination.own]
+        own = [{"coefficient": -x, "holds": unknown.text(names)} for unknown, x in combination.own]
         when, gain = series.when[exact[0]], combination.gain
         return {"of": when, "messages": terms, "own": own, "gain": gain}
 
@@ -236,8 +243,13 @@ def check_victim(victim: int, clients: int) -> None:
         )
 
 
-def format_terms(terms: Sequence[Unknown], coefficients: Sequence[float], most: int = 6) -> str:
+def format_terms(
+    terms: Sequence[Unknown],
+    coefficients: Sequence[float],
+    names: Sequence[str],
+    most: int = 6,
+) -> str:
     """A combination of unknowns as text; terms after the first `most` are left out."""
     shown = list(zip(coefficients, terms, strict=True))[:most]
-    text = " ".join(f"{coefficient:+.3g}·{unknown}" for coefficient, unknown in shown)
+    text = " ".join(f"{coefficient:+.3g}·{unknown.text(names)}" for coefficient, unknown in shown)
     return text + (" + …" if len(terms) > most else "")

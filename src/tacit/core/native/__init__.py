@@ -128,6 +128,7 @@ def mix(
     rows: slice,
     onto: bool = False,
     terms: Sequence[tuple[float, Tensor]] = (),
+    bad: Tensor | None = None,
 ) -> None:
     """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows i of a slice.
 
@@ -141,6 +142,8 @@ def mix(
         onto: Add to `out` instead.
         terms: At most two factors with rows like `out`, which are added one after the other. Not
             together with `onto`. One of them may be `out`.
+        bad: Where to write whether each row of `out` has a number that is not finite, bool [n],
+            contiguous; None if that is not needed.
     """
     if not (x.dtype == out.dtype == weight.dtype and out.shape == (len(begin) - 1, x.shape[1])):
         raise ValueError(
@@ -160,6 +163,7 @@ def mix(
         *(begin.data_ptr(), source.data_ptr(), weight.data_ptr(), x.data_ptr(), x.stride(0)),
         *(out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1], int(onto)),
         *(where, *added[0], where + ctypes.sizeof(ctypes.c_double), *added[1]),
+        0 if bad is None else bad.data_ptr(),
     )
 
 

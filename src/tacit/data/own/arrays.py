@@ -67,8 +67,8 @@ def check_samples(
 ) -> tuple[Tensor, Tensor]:
     """Inputs [n, *shape] as finite float32, bytes scaled to 0…1, and classes [n] as int64.
 
-    `agreed` is the shape of one input and the number of classes. Errors name x and y with `origin`
-    before and `suffix` after them.
+    `agreed` is the shape of one input and the number of classes; without classes, labels are
+    numbers to predict, float32. Errors name x and y with `origin` before and `suffix` after them.
     """
     (x, y), (shape, classes) = samples, agreed
     inputs, labels = f"{origin}: x{suffix}", f"{origin}: y{suffix}"
@@ -83,7 +83,8 @@ def check_samples(
         )
     if tuple(y.shape) != (len(x),) or not len(x):
         problem = f"{labels} has shape {tuple(y.shape)} for {len(x)} inputs."
-        raise Misuse(problem, "Give one class number per input, shape [n], of at least one.")
+        what = "class number" if classes else "number"
+        raise Misuse(problem, f"Give one {what} per input, shape [n], of at least one.")
     numbers, values = _to_tensor(inputs, x), _to_tensor(labels, y)
     if numbers.is_complex():
         raise Misuse(f"{inputs} holds {numbers.dtype} numbers.", "Give real numbers.")
@@ -96,6 +97,12 @@ def check_samples(
         what = "is NaN" if bool(torch.isnan(as_float[sample]).any()) else "is infinite (as float32)"
         problem = f"{inputs} {what} in sample {sample}."
         raise Misuse(problem, "Remove such samples, or fill in their values.")
+    if not classes:
+        numbers = values.float() if not values.is_complex() else torch.full((1,), torch.nan)
+        if not bool(torch.isfinite(numbers).all()):
+            remedy = "Give finite real numbers."
+            raise Misuse(f"{labels} has values that are not finite real numbers.", remedy)
+        return as_float, numbers
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         problem = f"{labels} holds {values.dtype} values."
         raise Misuse(problem, f"Give whole numbers from 0 to {classes - 1}: y.astype('int64').")

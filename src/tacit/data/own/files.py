@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from tacit.data.own.table import Table, check_names
 
 DELIMITERS = ",;\t|"
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+# Rows that become columns at once: few enough to stay in the cache of a processor.
+CHUNK = 1024
 INSTALL_PYARROW = "Install it: pip install 'tacit-learn[data]', or write the table as CSV."
 
 
@@ -38,7 +42,6 @@ def read_table(path: Path) -> Table:
 
 def _read_csv(path: Path) -> Table:
     lines: list[int] = []
-    rows: list[list[str]] = []
     try:
         # A byte-order mark, which spreadsheets write, is not part of the first name.
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -51,24 +54,31 @@ def _read_csv(path: Path) -> Table:
                 remedy = "Give a first line with the names of the columns."
                 raise Misuse(f"{path} is empty.", remedy)
             check_names(names, str(path))
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(names):
-                    raise Misuse(
-                        f"{path}, line {reader.line_num}: {len(row)} values, but there are "
-                        f"{len(names)} columns.",
-                        f"Correct the line; put quotes around values that contain {delimiter!r}.",
-                    )
-                rows.append(row)
-                lines.append(reader.line_num)
+            columns: list[list[str]] = [[] for _ in names]
+
+            def rows() -> Iterator[list[str]]:
+                for row in reader:
+                    if len(row) == len(names):
+                        lines.append(reader.line_num)
+                        yield row
+                    elif row:
+                        raise Misuse(
+                            f"{path}, line {reader.line_num}: {len(row)} values, but there are "
+                            f"{len(names)} columns.",
+                            "Correct the line; put quotes around values that contain "
+                            f"{delimiter!r}.",
+                        )
+
+            remaining = rows()
+            while chunk := list(islice(remaining, CHUNK)):
+                for column, values in zip(columns, zip(*chunk, strict=True), strict=True):
+                    column.extend(values)
     except UnicodeDecodeError as problem:
         remedy = "Save it as UTF-8."
         raise Misuse(f"{path} is not text in UTF-8: {problem.reason}.", remedy) from None
     except csv.Error as problem:
         remedy = "Correct the quotes around that line."
         raise Misuse(f"{path}, line {reader.line_num}: {problem}.", remedy) from None
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
     return Table(dict(zip(names, columns, strict=True)), str(path), lines)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.randomness import derive_key
 
 
-def held_out(labels: NDArray[np.int64], share: float, seed: int, client: str) -> NDArray[np.bool_]:
+def held_out(labels: NDArray[Any], share: float, seed: int, client: str) -> NDArray[np.bool_]:
     """Choose a share of a client's rows at random, the same share of each class.
 
     The choice depends on the client's name and its labels only, so that a simulation and the
     client itself hold out the same rows.
 
     Args:
-        labels: The class of each row [n].
+        labels: The class of each row [n]; numbers that are no classes do not matter.
         share: Which part of the rows is held out, between 0 and 1.
         seed: Seed of the choice.
         client: The client's name.
@@ -26,6 +28,8 @@ def held_out(labels: NDArray[np.int64], share: float, seed: int, client: str) ->
     """
     rng = np.random.default_rng(derive_key(seed, "hold-out", client))
     n = len(labels)
+    if labels.dtype.kind == "f":
+        labels = np.zeros(n, dtype=np.int64)
     total = min(max(round(share * n), 1), n - 1)
     classes, counts = np.unique(labels, return_counts=True)
     wanted = share * counts

@@ -15,12 +15,12 @@ from torch import Tensor
 from tacit.core.checks import check_number, is_count
 from tacit.core.errors import Misuse
 from tacit.core.shown_paths import without_folders
-from tacit.data.dataset import Dataset, Split
+from tacit.data.dataset import Dataset, Split, Target
 from tacit.data.own.arrays import check_samples
 from tacit.data.own.hold_out import held_out
-from tacit.data.own.schema import parse_schema
+from tacit.data.own.schema import parse_schema, parse_target
 from tacit.data.own.sources import Arrays, OneTable, client_sources, one_source
-from tacit.data.own.spec import Scaling, TableSpec
+from tacit.data.own.spec import Scaling, TableSpec, public_target
 from tacit.data.own.table import Table
 
 TEST_SHARE = 0.2
@@ -46,6 +46,7 @@ def from_tables(
     test: Any = TEST_SHARE,
     standardize: bool = True,
     seed: int = 0,
+    target: str | Mapping[str, float] | None = None,
 ) -> Dataset:
     """Make a dataset of the clients' own tables or arrays.
 
@@ -55,7 +56,7 @@ def from_tables(
             are .csv, .tsv, .parquet, .npz or .safetensors. Tables are pandas data frames, Hugging
             Face datasets, dictionaries of columns or lists of records. Arrays are (x, y) or
             ((x, y), (x_test, y_test)).
-        label: The column with the class; tables need it.
+        label: The column with the class, or with the number to predict; tables need it.
         client: The column that names the client of each row. None: one table without clients.
         clients: Names of clients, in the order of the graph; by default all, sorted.
         classes: Names of the classes in order, or their number; by default all that occur.
@@ -65,6 +66,9 @@ def from_tables(
         test: The share of each client's rows to hold out, or a file, table or arrays for all.
         standardize: Shift and scale numbers by mean and deviation over all clients' training rows.
         seed: Seed of the rows that are held out.
+        target: What the label is: "classes" (the default), or "number" for a regression, or
+            {"mean": …, "std": …} with public constants. Numbers to predict are standardised in
+            training as inputs are; those of arrays by public constants only.
 
     Returns:
         The dataset; `clients`, `client_parts` and `client_tests` have one entry per client.
@@ -86,8 +90,12 @@ def from_tables(
     shared = None if isinstance(test, float | int | None) else one_source(test, "test")
     share = test if shared is None else None
     preprocessing: dict[str, Any] = {}
+    declared = parse_target(label or "y", target)
     if arrays:
-        loaded, class_names = _load_arrays(parts, classes, shared, share, seed)
+        if declared is not None and classes is not None:
+            raise Misuse(f"target = {target!r}, but classes are set.", "Remove one of them.")
+        number = None if declared is None else public_target(declared)
+        loaded, class_names = _load_arrays(parts, classes, shared, share, seed, number is not None)
         inputs, disclosure = "arrays", ""
     else:
         if label is None:
@@ -100,19 +108,34 @@ def from_tables(
             standardize,
             share,
             seed,
+            declared,
         )
-        declared = spec
-        loaded, spec, preprocessing = _load_tables(parts, spec, client, shared)
-        class_names, disclosure = spec.classes, disclosed(spec, len(parts), declared)
+        announced = spec
+        loaded, spec, scaling = _load_tables(parts, spec, client, shared)
+        preprocessing, number = scaling.describe(spec), scaling.target
+        class_names, disclosure = spec.classes, disclosed(spec, len(parts), announced)
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
+    if number is not None:
+        preprocessing = preprocessing | {"target": number.as_dict()}
+        inputs += f", {describe_target(number)}"
+    elif not arrays:
         inputs += f", classes {', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}"
     shown = without_folders(origin)
     note = f"{shown}: {len(parts)} clients, {inputs}"
     named = tuple(parts)
     if client is None and isinstance(parts, OneTable):
         named, note = (), f"{shown}: {inputs}"
-    dataset = _combine(loaded, named, class_names, shared is not None)
+    dataset = _combine(loaded, named, class_names, shared is not None, number)
     return replace(dataset, note=note, disclosure=disclosure, preprocessing=preprocessing)
+
+
+def describe_target(target: Target) -> str:
+    """What is predicted, and in which unit errors and the loss are."""
+    moments = f"mean {target.mean:.4g}, standard deviation {target.std:.4g}"
+    return (
+        f"target {target.name} ({moments} in training; errors are in its unit, the loss in squares "
+        "of that deviation)"
+    )
 
 
 def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) -> str:
@@ -128,7 +151,7 @@ def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) 
     """
     declared = spec if declared is None else declared
     told, remedies = [], []
-    if count := len(spec.summed):
+    if count := len(spec.summed) + spec.target_is_summed:
         tail = ", so each of the two learns the sums of the other" if clients == 2 else ""
         if clients > 2:
             tail = "; all neighbours of a client together learn its sums"
@@ -137,16 +160,18 @@ def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) 
             f"{'' if count == 1 else 's'} over all clients' training rows: all clients learn these "
             f"totals, which nodes compute in a masked sum{tail}"
         )
-        name = spec.input_names[spec.summed[0]]
-        remedies.append(
-            f"public constants in [data.schema], such as {name} = {{ mean = …, std = … }}"
-        )
+        constants = "{ mean = …, std = … }"
+        if len(spec.summed):
+            name = spec.input_names[spec.summed[0]]
+            remedies.append(f"public constants in [data.schema], such as {name} = {constants}")
+        if spec.target_is_summed:
+            remedies.append(f"data.target = {constants}")
     collected = []
     categories = [one.name for one in spec.columns if one.categories and not declared.columns]
     if categories:
         collected.append(f"the categories of {', '.join(categories)}")
         remedies.append(f"{collected[-1]} there" if told else f"{collected[-1]} in [data.schema]")
-    if not declared.classes:
+    if not declared.classes and spec.target is None:
         collected.append(f"the classes of {spec.label}")
         remedies.append("data.classes")
     if collected:
@@ -175,7 +200,7 @@ def class_names_of(classes: Sequence[Any] | int | None) -> tuple[str, ...]:
 
 def _load_tables(
     parts: Mapping[str, Table], spec: TableSpec, client: str | None, shared: Any
-) -> tuple[list[ClientData], TableSpec, dict[str, Any]]:
+) -> tuple[list[ClientData], TableSpec, Scaling]:
     if shared is not None and not isinstance(shared, Table):
         raise Misuse("test holds arrays, clients have tables.", "Give a table to test on.")
     tables = list(parts.values())
@@ -184,8 +209,7 @@ def _load_tables(
     rows = [spec.rows(table, name, shared) for name, table in parts.items()]
     # Training rows only: nothing of what is held out enters.
     total = reduce(add, (one.sums() for one in rows))
-    preprocessing = Scaling.of(spec, total).describe(spec)
-    return [ClientData(*one.scaled(total)) for one in rows], spec, preprocessing
+    return [ClientData(*one.scaled(total)) for one in rows], spec, Scaling.of(spec, total)
 
 
 def _load_arrays(
@@ -194,6 +218,7 @@ def _load_arrays(
     shared: Any,
     share: Any,
     seed: int,
+    numeric: bool,
 ) -> tuple[list[ClientData], tuple[str, ...]]:
     if isinstance(shared, Table):
         raise Misuse("test is a table, clients have arrays.", "Give arrays to test on.")
@@ -201,7 +226,7 @@ def _load_arrays(
     count = len(names)
     first = next(iter(parts.values()))[0][0]
     shape = tuple(getattr(first, "shape", (0,))[1:])
-    if not count:
+    if not count and not numeric:
         # Checked below, where errors can name the client.
         labels = [np.asarray(train[1]) for train, _ in parts.values()]
         whole = [one for one in labels if one.dtype.kind in "iu" and one.size]
@@ -224,7 +249,11 @@ def _load_arrays(
 
 
 def _combine(
-    loaded: Sequence[ClientData], names: tuple[str, ...], classes: tuple[str, ...], common: bool
+    loaded: Sequence[ClientData],
+    names: tuple[str, ...],
+    classes: tuple[str, ...],
+    common: bool,
+    target: Target | None,
 ) -> Dataset:
     """One dataset that knows which rows are whose."""
     train, owners = _joined([one.train for one in loaded])
@@ -233,7 +262,7 @@ def _combine(
         # Nothing is held out: models are evaluated on the data of all clients.
         tests = [one.train for one in loaded]
     test, test_owners = _joined(tests[:1] if common else tests)
-    dataset = Dataset("own", train, test, len(classes), classes)
+    dataset = Dataset("own", train, test, len(classes), classes, target=target)
     if not names:
         return dataset
     own_tests = None if common or len(tests) < len(loaded) else test_owners
@@ -241,6 +270,7 @@ def _combine(
 
 
 def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Split, tuple[Tensor, ...]]:
-    split = Split(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))
+    y = torch.cat([y for _, y in pairs])
+    split = Split(torch.cat([x for x, _ in pairs]), y, y.is_floating_point())
     ends = np.cumsum([len(y) for _, y in pairs])[:-1].tolist()
     return split, torch.arange(len(split)).tensor_split(ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,18 +49,19 @@ class Column:
         if not self.categories:
             return table.numbers(self.name)[:, None]
         index = {category: at for at, category in enumerate(self.categories)}
-        found = np.zeros((len(table), self.width))
-        for row, text in enumerate(table.texts(self.name)):
-            if text is None:
-                continue
-            if text not in index:
+        texts, which = table.distinct_texts(self.name)
+        for text in texts:
+            if text is not None and text not in index:
                 problem = (
-                    f"{table.place(row)}, column {self.name!r}: {text!r} is not one of its "
-                    "categories."
+                    f"{table.place(table.row_of(self.name, text))}, column {self.name!r}: "
+                    f"{text!r} is not one of its categories."
                 )
                 raise unknown_name(problem, text, self.categories)
-            found[row, index[text]] = 1
-        return found
+        one_hot = np.zeros((len(texts), self.width))
+        for row, text in zip(one_hot, texts, strict=True):
+            if text is not None:
+                row[index[text]] = 1
+        return one_hot[which]
 
 
 def parse_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
@@ -67,8 +69,21 @@ def parse_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(_parse(name, kind) for name, kind in schema.items())
 
 
-def _parse(name: str, kind: Any) -> Column:
-    key = f"schema.{name}"
+def parse_target(label: str, target: Any) -> Column | None:
+    """The label as a number to predict; None if it is a class."""
+    if target is None or target == "classes":
+        return None
+    if target != "number" and not (isinstance(target, Mapping) and set(target) == {"mean", "std"}):
+        raise Misuse(
+            f"target = {target!r} is not possible.",
+            'Give "number" for a regression, { mean = …, std = … } with public constants, or '
+            '"classes".',
+        )
+    return _parse(label, target, "target")
+
+
+def _parse(name: str, kind: Any, key: str = "") -> Column:
+    key = key or f"schema.{name}"
     if kind == "number":
         return Column(name)
     if isinstance(kind, Mapping) and set(kind) == {"mean", "std"}:
@@ -112,12 +127,17 @@ def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Colu
 def _infer(name: str, tables: Sequence[Table]) -> Column:
     if all(table.is_numeric(name) for table in tables):
         return Column(name)
-    texts = [text for table in tables for text in table.texts(name) if text is not None]
-    if 2 * sum(map(_is_number, texts)) > len(texts):
+    counts: Counter[str] = Counter()
+    for table in tables:
+        texts, which = table.distinct_texts(name)
+        for text, count in zip(texts, np.bincount(which).tolist(), strict=True):
+            if text is not None:
+                counts[text] += count
+    if 2 * sum(count for text, count in counts.items() if _is_number(text)) > counts.total():
         # Mostly numbers: the others are errors, and the first of them is named.
         for table in tables:
             table.numbers(name)
-    found = set(texts)
+    found = set(counts)
     if len(found) > MOST_CATEGORIES:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise Misuse(

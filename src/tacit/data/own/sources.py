@@ -56,13 +56,13 @@ def client_sources(
 
 def rows_by_client(table: Table, client: str) -> dict[str, NDArray[np.intp]]:
     """The rows of each client, by name; a column names the client of each row."""
-    owners = table.texts(client, "client")
+    owners, which = table.distinct_texts(client, "client")
     if None in owners:
-        place = table.place(owners.index(None))
+        place = table.place(table.row_of(client, None))
         problem = f"{place}, column {client!r}: the client is missing."
         raise Misuse(problem, "Say whose row it is, or remove it.")
-    array = np.array(owners)
-    return {name: np.flatnonzero(array == name) for name in ordered({str(one) for one in owners})}
+    rows = {str(name): np.flatnonzero(which == at) for at, name in enumerate(owners)}
+    return {name: rows[name] for name in ordered(set(rows))}
 
 
 def client_files(pattern: str) -> dict[str, Path]:

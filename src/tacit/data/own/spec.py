@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse, unknown_name
+from tacit.data.dataset import Target
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.schema import Column, infer_columns, ordered
 from tacit.data.own.statistics import ColumnSums, check_range
@@ -27,7 +28,7 @@ class TableSpec:
     """What to read from a client's table.
 
     Attributes:
-        label: The column with the class.
+        label: The column with the class, or with the number to predict.
         classes: The names of the classes, in order; empty until they are collected.
         columns: The columns of the inputs, in order; empty until they are inferred.
         ignore: Columns to leave out where `columns` are inferred.
@@ -35,6 +36,7 @@ class TableSpec:
             clients' training rows.
         test: The share of each client's rows to hold out for testing; None: no rows.
         seed: Seed of the rows that are held out.
+        target: The label as a number to predict; None if it is a class.
     """
 
     label: str
@@ -44,14 +46,19 @@ class TableSpec:
     standardize: bool = True
     test: float | None = None
     seed: int = 0
+    target: Column | None = None
 
     def __post_init__(self) -> None:
+        if self.target is not None and self.classes:
+            problem = f"The label {self.label!r} is a number to predict, but classes are set."
+            raise Misuse(problem, "Remove `classes`, or `target`.")
         if self.test is not None:
             check_number("test", self.test, above=0, below=1, example=0.2)
         if len(set(self.classes)) < len(self.classes):
             raise Misuse(f"classes = {list(self.classes)} names a class twice.", "Name each once.")
         if self.label in (column.name for column in self.columns):
-            raise Misuse(f"schema.{self.label} is the label.", "Remove it from the inputs.")
+            remedy = "Remove it from the inputs; `target` says whether it is a number."
+            raise Misuse(f"schema.{self.label} is the label.", remedy)
 
     @property
     def width(self) -> int:
@@ -78,20 +85,31 @@ class TableSpec:
             ]
         )
 
+    @property
+    def target_is_summed(self) -> bool:
+        """Whether the target's mean and deviation come from sums over all clients."""
+        return self.standardize and self.target is not None and self.target.needs_statistics
+
     def completed(self, tables: Sequence[Table], without: Sequence[str] = ()) -> TableSpec:
         """This with columns and classes that are not declared taken from the tables."""
         spec = self
-        if not spec.classes:
+        if self.target is not None:
+            found_numbers = np.concatenate([self._encode_number(table) for table in tables])
+            if (low := found_numbers.min()) == found_numbers.max():
+                problem = f"The label {self.label!r} is always {low:g}."
+                raise Misuse(problem, "Name a column with numbers that differ.")
+        elif not spec.classes:
             found = {
                 text
                 for table in tables
-                for text in table.texts(self.label, "label")
+                for text in table.distinct_texts(self.label, "label")[0]
                 if text is not None
             }
             if len(found) > MOST_CLASSES:
                 raise Misuse(
                     f"The label {self.label!r} has {len(found)} different values.",
-                    "Name a column with classes, or list them in `classes`.",
+                    "Name a column with classes, or list them in `classes`; for numbers to "
+                    'predict, set target = "number".',
                 )
             if len(found) < 2:
                 only = f"is always {next(iter(found))!r}" if found else "is always missing"
@@ -126,7 +144,7 @@ class TableSpec:
         out = held_out(y, self.test, self.seed, client)
         return ClientRows(self, x[~out], y[~out], x[out], y[out])
 
-    def _encode(self, table: Table) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _encode(self, table: Table) -> tuple[NDArray[np.float64], NDArray[Any]]:
         x = np.concatenate([column.encode(table) for column in self.columns], axis=1)
         names, summed = self.input_names, self.summed
         check_range(x[:, summed], [names[at] for at in summed], table.origin)
@@ -141,36 +159,45 @@ class TableSpec:
                 f"{table.place(row)}, column {names[at]!r}: the value is missing.",
                 "Fill it in, or set standardize = true, which uses the mean of all clients.",
             )
-        return x, self._encode_label(table)
+        return x, self._encode_class(table) if self.target is None else self._encode_number(table)
 
-    def _encode_label(self, table: Table) -> NDArray[np.int64]:
-        index = {name: at for at, name in enumerate(self.classes)}
-        y = np.empty(len(table), dtype=np.int64)
-        for row, text in enumerate(table.texts(self.label, "label")):
-            if text is None:
-                raise Misuse(
-                    f"{table.place(row)}, column {self.label!r}: the label is missing.",
-                    "Remove the row, or fill it in.",
-                )
-            if text not in index:
-                problem = (
-                    f"{table.place(row)}, column {self.label!r}: {text!r} is not one of the "
-                    "classes."
-                )
-                raise unknown_name(problem, text, self.classes)
-            y[row] = index[text]
+    def _encode_number(self, table: Table) -> NDArray[np.float64]:
+        table.column(self.label, "label")
+        y = table.numbers(self.label, "remove `target` if the label is a class")
+        if len(missing := np.flatnonzero(np.isnan(y))):
+            problem = (
+                f"{table.place(int(missing[0]))}, column {self.label!r}: the label is missing."
+            )
+            raise Misuse(problem, "Remove the row, or fill it in.")
+        check_range(y[:, None], [self.label], table.origin)
         return y
+
+    def _encode_class(self, table: Table) -> NDArray[np.int64]:
+        index = {name: at for at, name in enumerate(self.classes)}
+        texts, which = table.distinct_texts(self.label, "label")
+        for text in texts:
+            if text in index:
+                continue
+            place = f"{table.place(table.row_of(self.label, text))}, column {self.label!r}"
+            if text is None:
+                problem = f"{place}: the label is missing."
+                raise Misuse(problem, "Remove the row, or fill it in.")
+            raise unknown_name(f"{place}: {text!r} is not one of the classes.", text, self.classes)
+        return np.array([index[str(text)] for text in texts], dtype=np.int64)[which]
 
 
 @dataclass(frozen=True, eq=False)
 class ClientRows:
-    """One client's rows as numbers; missing ones are NaN until they are scaled."""
+    """One client's rows as numbers; missing ones are NaN until they are scaled.
+
+    Labels y are the int64 numbers of classes, or float64 numbers to predict.
+    """
 
     spec: TableSpec
     x: NDArray[np.float64]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
     x_test: NDArray[np.float64] | None = None
-    y_test: NDArray[np.int64] | None = None
+    y_test: NDArray[Any] | None = None
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
@@ -179,28 +206,37 @@ class ClientRows:
         return [array for array in every if array is not None]
 
     def sums(self) -> ColumnSums:
-        """The sums of the columns that need statistics, over the rows to train on."""
-        return ColumnSums.of(self.x[:, self.spec.summed])
+        """The sums of the columns that need statistics, over the rows to train on.
+
+        Those of the target are the last, if it needs some.
+        """
+        columns = self.x[:, self.spec.summed]
+        if self.spec.target_is_summed:
+            columns = np.concatenate([columns, self.y[:, None]], axis=1)
+        return ColumnSums.of(columns)
 
     def scaled(self, total: ColumnSums | None) -> tuple[Pair, Pair | None]:
-        """Inputs and classes to train on, and to test on; missing numbers become the mean.
+        """Inputs and labels to train on, and to test on; missing numbers become the mean.
+
+        Numbers to predict stay in their own unit.
 
         Args:
             total: The sums of all clients; None if no column needs them.
         """
         scaling = Scaling.of(self.spec, total)
-        train = scaling.apply(self.x), torch.from_numpy(self.y)
+        train = scaling.apply(self.x), _labels(self.y)
         if self.x_test is None or self.y_test is None:
             return train, None
-        return train, (scaling.apply(self.x_test), torch.from_numpy(self.y_test))
+        return train, (scaling.apply(self.x_test), _labels(self.y_test))
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """What is subtracted from each input, and what it is divided by."""
+    """What is subtracted from each input and from the target, and what they are divided by."""
 
     centre: NDArray[np.float64] = field(repr=False)
     scale: NDArray[np.float64] = field(repr=False)
+    target: Target | None = None
 
     @classmethod
     def of(cls, spec: TableSpec, total: ColumnSums | None) -> Scaling:
@@ -210,10 +246,16 @@ class Scaling:
             if column.mean is not None and column.std is not None:
                 centre[at], scale[at] = column.mean, column.std
             at += column.width
-        if len(spec.summed):
+        target = None if spec.target is None else public_target(spec.target)
+        if count := len(spec.summed) + spec.target_is_summed:
             assert total is not None
-            centre[spec.summed], scale[spec.summed] = total.moments()
-        return cls(centre, scale)
+            assert total.columns == count
+            means, deviations = total.moments()
+            inputs = len(spec.summed)
+            centre[spec.summed], scale[spec.summed] = means[:inputs], deviations[:inputs]
+            if spec.target_is_summed:
+                target = Target(spec.label, float(means[-1]), float(deviations[-1]))
+        return cls(centre, scale, target)
 
     def describe(self, spec: TableSpec) -> dict[str, Any]:
         """Each input in plain values: a number as (value - mean) / std, a category as 0 or 1."""
@@ -226,9 +268,23 @@ class Scaling:
             if not column.categories:
                 mean, std = next(moments)
                 found.append({"column": column.name, "mean": mean, "std": std})
-        return {"features": found}
+        if self.target is None:
+            return {"features": found}
+        return {"features": found, "target": self.target.as_dict()}
 
     def apply(self, x: NDArray[np.float64]) -> Tensor:
         """The inputs as float32."""
         scaled = (x - self.centre) / self.scale
         return torch.from_numpy(np.nan_to_num(scaled, nan=0.0).astype(np.float32))
+
+
+def public_target(column: Column) -> Target:
+    """A target with the constants that clients agreed on; without any it is not standardised."""
+    if column.mean is None or column.std is None:
+        return Target(column.name)
+    return Target(column.name, column.mean, column.std)
+
+
+def _labels(y: NDArray[Any]) -> Tensor:
+    """Labels as torch has them: int64 classes, or float32 numbers."""
+    return torch.from_numpy(y.astype(np.float32) if y.dtype.kind == "f" else y)

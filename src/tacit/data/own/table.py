@@ -30,6 +30,9 @@ class Table:
     origin: str
     lines: Sequence[int] | None = None
     _numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+    _distinct: dict[str, tuple[list[str | None], NDArray[np.intp]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -52,8 +55,10 @@ class Table:
             raise unknown_name(problem, name, self.columns)
         return self.columns[name]
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column as numbers; NaN is missing.
+    def numbers(
+        self, name: str, otherwise: str = "list the column's categories in [data.schema]"
+    ) -> NDArray[np.float64]:
+        """A column as numbers; NaN is missing. `otherwise` is what else to do about other values.
 
         Raises:
             Misuse: A value is no number, or infinite.
@@ -66,15 +71,33 @@ class Table:
                 problem, remedy = "is infinite", "Correct it, or leave it empty: it is missing."
             else:
                 problem = "is not a number"
-                remedy = "Correct it, or list the column's categories in [data.schema]."
+                remedy = f"Correct it, or {otherwise}."
                 if "," in (text or ""):
                     remedy = "Write numbers with a decimal point."
             raise Misuse(f"{self.place(row)}, column {name!r}: {text!r} {problem}.", remedy)
         return found
 
-    def texts(self, name: str, key: str = "") -> list[str | None]:
-        """A column as texts; None is missing. Whole numbers are written without a point."""
-        return [_text(value) for value in self.column(name, key)]
+    def distinct_texts(self, name: str, key: str = "") -> tuple[list[str | None], NDArray[np.intp]]:
+        """The different texts of a column, the first to occur first, and which each row has [n].
+
+        None is missing. Whole numbers are written without a point.
+        """
+        if name not in self._distinct:
+            values = self.column(name, key)
+            # True equals 1, but is another text.
+            typed = list(zip(map(type, values), values, strict=True))
+            found: dict[str | None, int] = {}
+            places = {
+                one: found.setdefault(_text(one[1]), len(found)) for one in dict.fromkeys(typed)
+            }
+            which = np.fromiter(map(places.__getitem__, typed), np.intp, len(typed))
+            self._distinct[name] = list(found), which
+        return self._distinct[name]
+
+    def row_of(self, name: str, text: str | None) -> int:
+        """The first row with that text in a column."""
+        found, which = self.distinct_texts(name)
+        return int(np.flatnonzero(which == found.index(text))[0])
 
     def is_numeric(self, name: str) -> bool:
         """Whether all values of a column that are not missing are finite numbers."""
@@ -90,10 +113,7 @@ class Table:
             if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
                 self._numbers[name] = values.astype(np.float64)
             else:
-                # Python reads 1_000 as a number, but here it is more likely to be a name.
-                names = any(isinstance(value, str) and "_" in value for value in values)
-                parse = _careful_number if names else _number
-                self._numbers[name] = np.fromiter(map(parse, values), np.float64, len(values))
+                self._numbers[name] = _parsed_numbers(values)
         return self._numbers[name]
 
     def rows(self, chosen: NDArray[np.intp]) -> Table:
@@ -120,17 +140,28 @@ def check_names(names: Iterable[str], origin: str) -> None:
         seen.add(name)
 
 
+def _parsed_numbers(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
+    """Values as numbers: NaN where one is missing, infinity where it is no finite number."""
+    try:
+        # Only texts can be joined. Those with an underscore are left to `_number`.
+        if "_" not in "".join(values):
+            return np.fromiter(map(float, values), np.float64, len(values))
+    except (TypeError, ValueError):
+        pass
+    # Names and missing values occur more than once: parse each of them once.
+    numbers = {value: _number(value) for value in set(values)}
+    return np.fromiter(map(numbers.__getitem__, values), np.float64, len(values))
+
+
 def _number(value: Any) -> float:
-    """A value as a number: NaN if it is missing, infinity if it is no finite number."""
+    # Python reads 1_000 as a number, but here it is more likely to be a name.
+    if isinstance(value, str) and "_" in value:
+        return math.inf
     try:
         return float(value)
     except (TypeError, ValueError):
         missing = value is None or (isinstance(value, str) and value.strip().lower() in MISSING)
         return math.nan if missing else math.inf
-
-
-def _careful_number(value: Any) -> float:
-    return math.inf if isinstance(value, str) and "_" in value else _number(value)
 
 
 def _text(value: Any) -> str | None:

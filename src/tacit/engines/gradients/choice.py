@@ -39,8 +39,9 @@ from tacit.tasks.parts import Part
 from tacit.tasks.purity import check_repeatable
 from tacit.tasks.task import Task
 
-# Clients in the trial.
+# Clients that are timed; clients, and samples of each, on which backends are compared.
 SAMPLE = 8
+COMPARED = (2, 4)
 # Share by which gradients of two backends may differ: rounding is a part of it.
 LARGEST_ERROR: dict[Precision, float] = {"float32": 0.01, "tf32": 0.1, "bf16": 0.5}
 # Seconds of a warm-up after which one timing must do, and times the best one that end a trial.
@@ -95,17 +96,21 @@ def choose_backend(
         return _as_requested(task, requested, theta, arrays, precision)
     if len(clients) == 1:
         return BackendChoice("looped", "one client")
-    backends, problems = _usable_backends(task, theta, arrays, precision)
-    if len(backends) == 1:
-        return BackendChoice("looped", "; ".join(problems))
+    layered = layered_loss(task.loss, task.parts, task.batch_size)
+    problems = [layered] if isinstance(layered, str) else []
+    possible = STRATEGIES[1 if problems or precision == "bf16" else 0 :]
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = Path(root) / "tacit" / "gradients.json"
-    key = _cache_key(task, arrays, device, backends, precision)
-    cached = _read(cache).get(key)
-    # The cached choice may have been made for another loss of the same name and shapes.
-    for strategy in backends:
-        if isinstance(cached, dict) and cached.get("strategy") == strategy:
+    key = _cache_key(task, arrays, device, possible, precision)
+    entry = _read(cache).get(key)
+    cached = entry if isinstance(entry, dict) else {}
+    for strategy in [one for one in possible if one == cached.get("strategy")]:
+        # It may have been chosen for another loss of the same name and shapes.
+        if _usable_backends(task, [strategy], theta, arrays, precision, []):
             return BackendChoice(strategy, str(cached.get("reason", "")))
+    backends = _usable_backends(task, possible, theta, arrays, precision, problems)
+    if len(backends) == 1:
+        return BackendChoice("looped", "; ".join(problems))
     choice = _time_all(backends, theta, arrays, pool)
     # Without a writable cache, backends are timed again next time.
     with suppress(OSError):
@@ -123,27 +128,43 @@ def _as_requested(
     backend = GradientBackend.of(task, strategy, precision)
     if strategy == "batched":
         one_by_one = GradientBackend.of(task, "looped", precision)
-        if (problem := _problem(backend, one_by_one, theta, arrays)) is not None:
+        few = _few(task.loss, theta, arrays)
+        if (problem := _problem(backend, one_by_one, *few)) is not None:
             raise Misuse(f'gradients is "batched", but {problem}.', 'Use "looped" or "auto".')
     return BackendChoice(strategy, "as requested")
 
 
 def _usable_backends(
-    task: Task, theta: Tensor, arrays: Part, precision: Precision
-) -> tuple[dict[Strategy, GradientBackend], list[str]]:
-    """The backends that work for this task, and why others do not."""
+    task: Task,
+    possible: Iterable[Strategy],
+    theta: Tensor,
+    arrays: Part,
+    precision: Precision,
+    problems: list[str],
+) -> dict[Strategy, GradientBackend]:
+    """Those of the possible backends that work for this task; adds why others do not."""
     backends: dict[Strategy, GradientBackend] = {}
     looped = GradientBackend.of(task, "looped", precision)
-    layered = layered_loss(task.loss, task.parts, task.batch_size)
-    problems = [layered] if isinstance(layered, str) else []
-    for strategy in STRATEGIES[1 if problems or precision == "bf16" else 0 : -1]:
+    few = _few(task.loss, theta, arrays)
+    for strategy in possible:
         backend = GradientBackend.of(task, strategy, precision)
-        if (problem := _problem(backend, looped, theta, arrays)) is None:
+        # What the others are compared with needs no check.
+        is_reference = strategy == "looped"
+        problem = None if is_reference else _problem(backend, looped, *few)
+        if problem is None:
             backends[strategy] = backend
         elif not any("cannot be batched" in known for known in problems):
             problems.append(problem)
-    backends["looped"] = looped
-    return backends, problems
+    return backends
+
+
+def _few(loss: Loss, theta: Tensor, arrays: Part) -> tuple[Tensor, Part]:
+    """Some clients, and some samples of each: of a large model, a whole batch takes seconds."""
+    clients, samples = COMPARED
+    theta, arrays = theta[:clients], tuple(array[:clients] for array in arrays)
+    if isinstance(loss, ModuleLoss):
+        arrays = tuple(array[:, :samples].contiguous() for array in arrays)
+    return theta, arrays
 
 
 def _problem(

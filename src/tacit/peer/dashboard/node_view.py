@@ -19,6 +19,7 @@ COPIED = (
     "steps",
     "loss",
     "accuracy",
+    "baseline",
     "bytes_sent",
     "bytes_received",
     "rejected",
@@ -49,6 +50,7 @@ class NodeView:
     waiting_since: float | None = None  # Unix time
     loss: float | None = None
     accuracy: float | None = None  # percent
+    baseline: float | None = None  # percent; accuracy of always predicting the most frequent class
     bytes_sent: int | None = None
     bytes_received: int | None = None
     rejected: int | None = None

@@ -18,8 +18,10 @@ function scoreTile(nodes, key, name) {
   const text = (n) => (key === "loss" ? number(n, 3) : percent(n));
   const range = [Math.min(...values), Math.max(...values)].map(text).join(" to ");
   const own = values.length === 1;
+  const baselines = key === "accuracy" ? told(nodes, "baseline") : [];
+  const majority = baselines.length ? `; majority baseline ${percent(mean(baselines))}` : "";
   return tile(own ? name : `Mean ${name.toLowerCase()}`, metricText(key, mean(values)),
-    own ? "at the last evaluation" : range);
+    (own ? "at the last evaluation" : range) + majority);
 }
 
 function drawSummary(board) {
@@ -73,6 +75,7 @@ function drawDetails(board, name) {
     ["Problem", node.problem],
     ["Loss", known(node.loss) && number(node.loss)],
     ["Accuracy", known(node.accuracy) && percent(node.accuracy)],
+    ["Majority baseline", known(node.baseline) && percent(node.baseline)],
     ["Privacy", node.privacy && `ε ${node.privacy.epsilon_spent.toFixed(2)} of ${node.privacy.epsilon}, `
       + `${whole(node.privacy.sums)} sums`],
     ["Sent", known(node.bytes_sent) && bytes(node.bytes_sent)],
@@ -93,7 +96,7 @@ function drawDetails(board, name) {
 
 function drawNodes(board, chosen) {
   const furthest = Math.max(...told(board.nodes, "step"));
-  const scored = ["loss", "accuracy"].filter((key) => told(board.nodes, key).length);
+  const scored = ["loss", "accuracy", "baseline"].filter((key) => told(board.nodes, key).length);
   const head = ["node", "state", "round", "iteration", "lag", ...scored, "sent"];
   const row = (node) => h("tr", { class: node.name === chosen ? "chosen" : null },
     h("th", { scope: "row" }, h("button", {
@@ -106,7 +109,7 @@ function drawNodes(board, chosen) {
     h("td", { class: "extra" }, known(node.step) ? whole(furthest - node.step) : "–"),
     scored.map((key) => h("td", { class: "extra" }, metricText(key, node[key]))),
     h("td", { class: "extra" }, bytes(node.bytes_sent)));
-  const hidden = new Set(["round", "lag", "loss", "accuracy", "sent"]);
+  const hidden = new Set(["round", "lag", "loss", "accuracy", "baseline", "sent"]);
   show("nodes", h("table", {}, h("thead", {}, h("tr", {}, head.map((name) =>
     h("th", { scope: "col", class: hidden.has(name) ? "extra" : null }, name)))),
   h("tbody", {}, board.nodes.map(row))));

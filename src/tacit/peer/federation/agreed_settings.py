@@ -26,7 +26,12 @@ from tacit.config.options import (
     make_algorithm,
     validate_value,
 )
-from tacit.config.own_data import check_disclosure, check_own_keys, declared_spec
+from tacit.config.own_data import (
+    check_disclosure,
+    check_own_keys,
+    declared_spec,
+    declared_target,
+)
 from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import OWN_DATA, Config, GraphSection
 from tacit.config.tasks import make_model
@@ -262,7 +267,11 @@ def without_folders(config: Config) -> Config:
 
 
 def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
-    """The shape of one input and the number of classes; raises Misuse if they are not agreed on."""
+    """The shape of one input and the number of classes, which is 0 for a number to predict.
+
+    Raises:
+        Misuse: They are not agreed on.
+    """
     section, options = config.data, config.data.options
     if section.name != OWN_DATA:
         with prefix_errors("[data]"):
@@ -278,7 +287,8 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
     if section.label is not None:
         spec = declared_spec(section)
         return (spec.width,), len(spec.classes)
-    for key in ("shape", "classes"):
+    target = declared_target(section)
+    for key in ("shape", "classes") if target is None else ("shape",):
         if getattr(section, key) is None:
             problem = f"[data]: own data need {key}, which is not set."
             raise Misuse(
@@ -289,4 +299,4 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
     if not section.shape:
         raise Misuse(f"data.shape = {section.shape} is not possible.", "Give one number or more.")
     with prefix_errors("[data]"):
-        return tuple(section.shape), len(class_names_of(section.classes))
+        return tuple(section.shape), len(class_names_of(section.classes)) if target is None else 0

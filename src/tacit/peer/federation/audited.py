@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from tacit.auditing.client_names import client_position, describe_clients, with_positions
+from tacit.auditing.client_names import client_position, with_positions
 from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.tasks import clip_gradients, make_task, make_training_task
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
+from tacit.data import Target
 from tacit.experiment.auditing import AuditSubject
 from tacit.peer.federation.agreed_settings import agreed_data, disclosed_by
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
@@ -80,10 +81,10 @@ class AuditedFederation:
         return [*(f"worst({size})" for size in (1, 2) if size < len(near)), every]
 
     def describe(self) -> str:
-        """Which client is which member."""
-        members = describe_clients(self.manifest.names)
+        """Who the members are, and what the audit does not cover."""
+        members = ", ".join(self.manifest.names)
         return (
-            f"Clients of {self.manifest.federation}: {members}. Messages between nodes are "
+            f"Members of {self.manifest.federation}: {members}. Messages between nodes are "
             "encrypted: who listens on the network learns none of this."
         )
 
@@ -96,12 +97,13 @@ def stand_in_task(manifest: Manifest) -> Task:
     shape, classes = agreed_data(config)
     generator = torch.Generator().manual_seed(derive_key(config.run.seed, "stand-in") >> 1)
     count = 2 * config.run.batch_size
-    parts = [
-        (
-            torch.randn(count, *shape, generator=generator),
-            torch.randint(classes, (count,), generator=generator),
-        )
-        for _ in range(clients)
-    ]
-    task = clip_gradients(config, make_training_task(config, shape, classes, parts, None))
+    parts = []
+    for _ in range(clients):
+        x = torch.randn(count, *shape, generator=generator)
+        numbers = torch.randn(count, generator=generator) if not classes else None
+        y = torch.randint(classes, (count,), generator=generator) if numbers is None else numbers
+        parts.append((x, y))
+    target = None if classes else Target(config.data.label or "y")
+    task = make_training_task(config, shape, classes, parts, None, target)
+    task = clip_gradients(config, task)
     return replace(task, names=tuple(manifest.names), disclosure=disclosed_by(config, clients))

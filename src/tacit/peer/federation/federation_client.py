@@ -207,11 +207,12 @@ def _printable(text: str) -> str:
 def status_to_dict(status: wire.Status) -> dict[str, Any]:
     """A status as plain values.
 
-    Loss and accuracy are None before the first evaluation, privacy without a promised guarantee.
+    Loss, accuracy and baseline are None before the first evaluation, privacy without a promised
+    guarantee.
     """
     values = _values(status)
     values["privacy"] = _values(status.privacy)
-    for optional in ("loss", "accuracy", "privacy"):
+    for optional in ("loss", "accuracy", "baseline", "privacy"):
         values[optional] = values[optional] if status.HasField(optional) else None
     return {
         **values,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.transforms import offset_copy
 
 from tacit.config.graphs import make_graph
 from tacit.core.errors import Misuse
@@ -17,10 +15,6 @@ from tacit.report.finished_run import StoredGraph
 from tacit.report.style import PAPER, plot_style
 
 SUFFIXES = (".png", ".svg", ".pdf")
-LONGEST_INSIDE = 3  # letters that fit into a circle
-LABEL_DISTANCE = 16  # points from the centre of a circle to a name beside it
-# Keeps a name readable where an edge runs behind it.
-LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
 
 
 def draw_graph(manifest: Manifest, path: Path) -> None:
@@ -45,27 +39,9 @@ def named_graph(manifest: Manifest) -> Figure:
         directed=graph.directed,
         edges=graph.edges.tolist(),
         positions=_layout(manifest).tolist(),
+        names=list(manifest.names),
     )
-    figure = graph_figure(stored)
-    labels = figure.axes[0].texts  # empty for graphs too large for numbers
-    fits_inside = max(map(len, manifest.names)) <= LONGEST_INSIDE
-    centre = np.mean([label.get_position() for label in labels], axis=0) if labels else np.zeros(2)
-    for label, name in zip(labels, manifest.names, strict=False):
-        label.set_text(name)
-        if not fits_inside:
-            _move_beside(label, np.asarray(label.get_position()) - centre, figure)
-    return figure
-
-
-def _move_beside(label: Any, outwards: np.ndarray, figure: Figure) -> None:
-    """Move a name from its circle to the side that faces away from the centre of the graph."""
-    length = float(np.hypot(*outwards))
-    x, y = outwards / length if length > 0.05 else (0.0, -1.0)
-    place, dx, dy = figure.axes[0].transData, LABEL_DISTANCE * x, LABEL_DISTANCE * y
-    moved = offset_copy(place, figure, x=dx, y=dy, units="points")
-    label.set(transform=moved, fontsize=9, bbox=LABEL_BOX)
-    label.set_ha("center" if abs(x) < 0.3 else "left" if x > 0 else "right")
-    label.set_va("center" if abs(y) < 0.3 else "bottom" if y > 0 else "top")
+    return graph_figure(stored)
 
 
 def _layout(manifest: Manifest) -> np.ndarray:

@@ -33,6 +33,7 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_round": _gauge("Rounds done."),
     "tacit_loss": _gauge("Loss of the node's model at its last evaluation."),
     "tacit_accuracy_percent": _gauge("Accuracy of the node's model at its last evaluation."),
+    "tacit_baseline_percent": _gauge("Accuracy of always predicting the most frequent class."),
     "tacit_privacy_epsilon_spent": _gauge("ε spent, if a guarantee was promised."),
     "tacit_privacy_epsilon": _gauge("ε promised for the whole run."),
     "tacit_privacy_delta": _gauge("δ promised for the whole run."),
@@ -70,7 +71,8 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_certificate_expiry_seconds": _gauge("Unix time at which the certificate expires."),
     "tacit_start_seconds": _gauge("Unix time at which the node started."),
 }
-SCORES = ("tacit_loss", "tacit_accuracy_percent")  # computed from the node's data
+# Computed from the node's data.
+SCORES = ("tacit_loss", "tacit_accuracy_percent", "tacit_baseline_percent")
 
 
 class Metrics:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.config.options import import_object
-from tacit.config.own_data import call_user_function, declared_spec
+from tacit.config.own_data import call_user_function, declared_spec, declared_target
 from tacit.config.sections import OWN_DATA, Config
 from tacit.config.tasks import (
     add_metrics,
@@ -26,10 +26,10 @@ from tacit.config.tasks import (
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.data.own.arrays import Pair, check_samples, read_arrays
 from tacit.data.own.files import TABLE_SUFFIXES, read_table
-from tacit.data.own.loading import disclosed
+from tacit.data.own.loading import class_names_of, disclosed
 from tacit.data.own.objects import as_table
 from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
-from tacit.data.own.spec import ClientRows, Scaling
+from tacit.data.own.spec import ClientRows, Scaling, public_target
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
 from tacit.peer.federation.agreed_settings import agreed_data
@@ -51,6 +51,7 @@ class LocalData:
         note: What describes it in the log.
         rows: The rows of a table, before all members agreed on the scales of its columns.
         table: The rows of a table as they were read, which identify the data.
+        class_names: Names of the classes; empty if they are not known.
     """
 
     task: Task
@@ -58,6 +59,7 @@ class LocalData:
     note: str
     rows: ClientRows | None = None
     table: ClientRows | None = None
+    class_names: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -67,7 +69,9 @@ class LocalData:
             return ""
         if self.table is not None:
             # Which columns are summed decides what masks cover: with others, the salt is new.
-            digest.update(f"{self.table.spec.columns}, {self.table.spec.summed.tolist()};".encode())
+            spec = self.table.spec
+            summed = f"{spec.columns}, {spec.summed.tolist()}, {spec.target_is_summed};"
+            digest.update(summed.encode())
             arrays: Sequence[Tensor] = [torch.from_numpy(one) for one in self.table.arrays]
         else:
             arrays = parts.of(self.index) if isinstance(parts, Parts) else parts[self.index]
@@ -114,7 +118,8 @@ def load_local_data(
         local = _from_file(config, clients, name, path)
     else:
         local = _from_partition(config, clients, position, source)
-    return _with_options(config, local)
+    names = local.class_names or class_names_of(config.data.classes)
+    return _with_options(config, replace(local, class_names=names))
 
 
 def _with_options(config: Config, local: LocalData) -> LocalData:
@@ -185,9 +190,13 @@ def _from_table(
 def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Task:
     """The task of a table with columns scaled by these sums."""
     train, test = rows.scaled(total)
-    shape, classes = (rows.spec.width,), len(rows.spec.classes)
-    task = make_training_task(config, shape, classes, [train], test)
-    return replace(task, preprocessing=Scaling.of(rows.spec, total).describe(rows.spec))
+    shape, classes, scaling = (
+        (rows.spec.width,),
+        len(rows.spec.classes),
+        Scaling.of(rows.spec, total),
+    )
+    task = make_training_task(config, shape, classes, [train], test, scaling.target)
+    return replace(task, preprocessing=scaling.describe(rows.spec))
 
 
 def _from_function(
@@ -251,7 +260,11 @@ def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) ->
     held_out = None if test is None else check_samples(test, agreed, origin, "_test")
     tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
-    task = make_training_task(config, *agreed, [(x, y)], held_out)
+    declared = declared_target(config.data)
+    target = None if declared is None else public_target(declared)
+    task = make_training_task(config, *agreed, [(x, y)], held_out, target)
+    if target is not None:
+        task = replace(task, preprocessing={"target": target.as_dict()})
     return LocalData(task, 0, note)
 
 
@@ -277,4 +290,4 @@ def _from_partition(config: Config, clients: int, position: int, folder: str | N
     test = (dataset.test.x.clone(), dataset.test.y.clone())
     task = make_training_task(config, x.shape[1:], dataset.classes, [(x, y)], test)
     note = f"{dataset.note}: {partition.description}, {len(x):,} samples for this node"
-    return LocalData(task, 0, note)
+    return LocalData(task, 0, note, class_names=dataset.class_names)

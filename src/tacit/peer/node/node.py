@@ -484,7 +484,8 @@ class Node:
         own = None
         if (tests := task.own_tests) is not None:
             own = tests.models(theta, [self.local.index])
-        self._results.record(self.step, NodeScores.of(scores, own), self._seconds())
+        found = NodeScores.of(scores, own, self.local.class_names)
+        self._results.record(self.step, found, self._seconds())
 
     def _check_finite(self, context: RosterContext) -> None:
         """Raise Diverged instead of saving a state that is not finite."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.record.predictions import Predictions, accuracy_alerts
+from tacit.record.predictions import ERRORS, Predictions, accuracy_alerts, error_alerts
 from tacit.tasks.evaluation import ModelScores
 
 
@@ -25,15 +26,21 @@ class NodeScores:
     metrics: dict[str, float | None] = field(default_factory=dict)
     own_test: dict[str, float | None] = field(default_factory=dict)
     predictions: Predictions | None = None
+    class_names: Sequence[str] = ()
 
     @classmethod
-    def of(cls, scores: ModelScores, own: ModelScores | None = None) -> NodeScores:
+    def of(
+        cls, scores: ModelScores, own: ModelScores | None = None, class_names: Sequence[str] = ()
+    ) -> NodeScores:
         """The scores of the first model."""
         accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
         metrics = {name: _finite(float(values[0])) for name, values in scores.metrics.items()}
-        found = cls(float(scores.loss[0]), accuracy, metrics=metrics)
+        tested = {}
+        if own is not None:
+            one = cls.of(own)
+            tested = {"loss": _finite(one.loss), "accuracy": one.accuracy, **one.further_numbers()}
         if (counts := scores.counts) is None:
-            return found
+            return cls(float(scores.loss[0]), accuracy, metrics=metrics, own_test=tested)
         (baseline, majority), (share, favourite) = counts.majority, counts.favourite
         matrix = None if counts.confusion is None else counts.confusion[0].tolist()
         predictions = Predictions(
@@ -41,11 +48,8 @@ class NodeScores:
             ((int(favourite[0]), float(share[0])),),
             None if matrix is None else tuple(map(tuple, matrix)),
         )
-        tested = {}
-        if own is not None:
-            one = cls.of(own)
-            tested = {"loss": _finite(one.loss), "accuracy": one.accuracy, **one.further_numbers()}
-        return cls(found.loss, accuracy, float(baseline[0]), metrics, tested, predictions)
+        loss = float(scores.loss[0])
+        return cls(loss, accuracy, float(baseline[0]), metrics, tested, predictions, class_names)
 
     def further_numbers(self) -> dict[str, float | None]:
         return {"baseline": self.baseline, **self.metrics}
@@ -60,7 +64,7 @@ class NodeScores:
 
     def summary(self) -> dict[str, Any]:
         """What the summary has beside loss and accuracy."""
-        confusion = None if self.predictions is None else self.predictions.as_dict()
+        confusion = None if self.predictions is None else self.predictions.as_dict(self.class_names)
         return {
             **self.further(),
             **({"confusion": confusion} if confusion else {}),
@@ -69,10 +73,13 @@ class NodeScores:
 
     @property
     def alerts(self) -> list[str]:
-        """Why the accuracy misleads, if it does."""
+        """Why the results mislead, if they do."""
         columns = {f"own_test.{name}": [value] for name, value in self.own_test.items()}
         known = {name: [v for v in values if v is not None] for name, values in columns.items()}
-        return accuracy_alerts(self.accuracy, self.baseline, self.predictions, known)
+        found = accuracy_alerts(
+            self.accuracy, self.baseline, self.predictions, known, self.class_names
+        )
+        return found + error_alerts(*(self.metrics.get(name) for name in ERRORS))
 
 
 def _finite(value: float) -> float | None:

@@ -66,6 +66,7 @@ class NodeProgress:
     saved: int = -1
     loss: float | None = None
     accuracy: float | None = None
+    baseline: float | None = None  # accuracy of always predicting the most frequent class
     waiting_for: tuple[str, ...] = ()  # neighbours, each with its own report in brackets
     problem: str = ""
 
@@ -380,7 +381,7 @@ class NodeState:
         expiry = self.credentials.expiry
         roster = self.suspended_by or self.manifest
         if not scores:
-            del progress["loss"], progress["accuracy"]
+            del progress["loss"], progress["accuracy"], progress["baseline"]
         return wire.Status(
             name=self.name,
             generation=self.manifest.generation,

@@ -47,11 +47,13 @@ class Results:
         """Add an evaluation to the history, and say if its accuracy misleads."""
         state, loss, accuracy = self._state, scores.loss, scores.accuracy
         self._last = scores
-        state.report(loss=loss, accuracy=accuracy)
+        state.report(loss=loss, accuracy=accuracy, baseline=scores.baseline)
         state.scores.add(step, loss, accuracy)
         state.metrics.set("tacit_loss", loss)
         if accuracy is not None:
             state.metrics.set("tacit_accuracy_percent", accuracy)
+        if scores.baseline is not None:
+            state.metrics.set("tacit_baseline_percent", scores.baseline)
         record = {
             "generation": state.manifest.generation,
             "round": step // state.progress.round_length,

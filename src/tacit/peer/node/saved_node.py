@@ -26,7 +26,7 @@ from tacit.tasks import Task
 def save_layout(task: Task, manifest: Manifest, note: str, folder: Path) -> None:
     """Write what turns the model of a node into a module: see `model_files`."""
     config = manifest.config
-    classes = None if config.task is not None else agreed_data(config)[1]
+    classes = None if config.task is not None else agreed_data(config)[1] or None
     names = class_names_of(config.data.classes)
     layout = ModelLayout.of(task, classes, names, note)
     if layout is not None:

@@ -136,7 +136,7 @@ class SignedManifest(_message.Message):
     def __init__(self, manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log: _Optional[bytes] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest", "privacy", "certificate_expiry", "certificate_notice", "epoch", "suspended")
+    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest", "privacy", "baseline", "certificate_expiry", "certificate_notice", "epoch", "suspended")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class Status(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_EXPIRY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_NOTICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -177,11 +178,12 @@ class Status(_message.Message):
     version: str
     manifest: bytes
     privacy: SpentBudget
+    baseline: float
     certificate_expiry: float
     certificate_notice: str
     epoch: int
     suspended: _containers.RepeatedCompositeFieldContainer[Suspension]
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ..., certificate_expiry: _Optional[float] = ..., certificate_notice: _Optional[str] = ..., epoch: _Optional[int] = ..., suspended: _Optional[_Iterable[_Union[Suspension, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ..., baseline: _Optional[float] = ..., certificate_expiry: _Optional[float] = ..., certificate_notice: _Optional[str] = ..., epoch: _Optional[int] = ..., suspended: _Optional[_Iterable[_Union[Suspension, _Mapping]]] = ...) -> None: ...
 
 class Scores(_message.Message):
     __slots__ = ("step", "loss", "accuracy")

@@ -194,6 +194,20 @@ class Flatten(WeightlessLayer):
 
 
 @dataclass(frozen=True)
+class Affine(WeightlessLayer):
+    """y = shift + scale · x, with constants."""
+
+    shift: float
+    scale: float
+
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, None]:
+        return self.shift + self.scale * x, None
+
+    def input_gradient(self, saved: None, dy: Tensor) -> Tensor:
+        return self.scale * dy
+
+
+@dataclass(frozen=True)
 class MaxPool(WeightlessLayer):
     """The largest number of each window; windows may overlap.
 

@@ -14,10 +14,21 @@ from torch.nn import functional
 from tacit.models.dropout import REPLACED, KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
-from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
+from tacit.tasks.layers.basic import (
+    RELU,
+    SIGMOID,
+    TANH,
+    Affine,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool,
+    MeanPool,
+)
 from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.layers.dropout import Dropout
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.regression import OriginalUnit
 from tacit.tasks.sample_gradients import OuterProducts
 from tacit.tasks.stream import Stream
 
@@ -263,6 +274,8 @@ def _layer(module: nn.Module, dimensions: int) -> Layer:
             return Flatten()
     elif _computes(module, nn.Linear) and dimensions == 1:
         return Linear(module.in_features, module.out_features, module.bias is not None)
+    elif _computes(module, OriginalUnit):
+        return Affine(float(module.mean), float(module.std))
     elif _computes(module, nn.Conv2d) and dimensions == 3:
         return _convolution(module)
     elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and dimensions == 3:

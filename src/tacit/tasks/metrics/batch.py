@@ -93,7 +93,8 @@ def read_classes(criterion: Criterion, output: Tensor, targets: Tensor) -> Class
 
 def read_numbers(output: Tensor, targets: Tensor) -> NumberBatch:
     """The predictions of a regression: one row per sample."""
-    return NumberBatch(output.double().flatten(1), targets.double().flatten(1))
+    pair = (one.double().reshape(len(one), -1) for one in (output, targets))
+    return NumberBatch(*pair)
 
 
 def kind_of(criterion: Criterion, output: Tensor, targets: Tensor) -> Kind:

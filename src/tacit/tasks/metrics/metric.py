@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line, unknown_name
-from tacit.tasks.criteria import Criterion
+from tacit.tasks.criteria import Criterion, StandardizedLoss
 from tacit.tasks.metrics.batch import ClassBatch, Kind, NumberBatch, read_classes
 from tacit.tasks.metrics.class_counts import ClassCounts
 from tacit.tasks.metrics.ranking import auc_of_logits
@@ -115,9 +115,17 @@ def _auc(totals: Totals) -> Tensor:
     return torch.stack(areas)
 
 
+def _mean_predictor_rmse(totals: Totals) -> Tensor:
+    """RMSE of always predicting the mean: of the training samples if it is known, else of these."""
+    criterion, targets = totals.criterion, totals.targets.double().cpu()
+    mean = criterion.mean if isinstance(criterion, StandardizedLoss) else targets.mean(0)
+    error = (targets - mean).square().mean(0).sqrt().mean()
+    return error.expand(len(totals.sums["squared"]))
+
+
 def _r2(totals: Totals) -> Tensor:
     """1 − Σ(y − ŷ)² / Σ(y − ȳ)², the mean over outputs; constant targets: 1 if right, else 0."""
-    targets = totals.targets.double().flatten(1).cpu()
+    targets = totals.targets.double().reshape(len(totals.targets), -1).cpu()
     spread = (targets - targets.mean(0)).square().sum(0)
     residual = totals.sums["squared"]
     constant = torch.where(residual == 0, 1.0, 0.0).double()
@@ -174,11 +182,21 @@ METRICS = {
         ),
         _by_sum("mse", "Mean squared error", "squared", lambda mean: mean.mean(1)),
         _by_sum("rmse", "Root mean squared error", "squared", lambda mean: mean.sqrt().mean(1)),
+        Metric(
+            "baseline-rmse",
+            "RMSE of predicting the mean",
+            _NUMBERS,
+            _mean_predictor_rmse,
+            ("squared",),
+            higher_is_better=False,
+        ),
         _by_sum("mae", "Mean absolute error", "absolute", lambda mean: mean.mean(1)),
         Metric("r2", "R²", _NUMBERS, _r2, ("squared",)),
     )
 }
 STANDARD = ("accuracy", "loss")
+# What every run records whose target is a number in its own unit.
+REGRESSION = tuple(METRICS[name] for name in ("rmse", "baseline-rmse", "mae", "r2"))
 
 _PREDICTIONS = {
     "classes": "classes",

@@ -5,6 +5,8 @@
 #define pair_terms_f64 FOR_TARGET(pair_terms_f64)
 #define terms_f32 FOR_TARGET(terms_f32)
 #define terms_f64 FOR_TARGET(terms_f64)
+#define is_finite_f32 FOR_TARGET(is_finite_f32)
+#define is_finite_f64 FOR_TARGET(is_finite_f64)
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
@@ -74,15 +76,40 @@ DEFINE_TERMS(terms_f64, double, PLUS_f64)
 DEFINE_PAIR_TERMS(pair_terms_f32, float, PLUS_f32)
 DEFINE_PAIR_TERMS(pair_terms_f64, double, PLUS_f64)
 
+/* Whether all numbers are finite: without the sign, the bits of infinity and NaN are at least those of infinity. */
+#define DEFINE_IS_FINITE(NAME, T, BITS, MAGNITUDE, INFINITE)                                                 \
+    static inline int NAME(const T *numbers, int64_t n) {                                                    \
+        BITS largest[LANES] = {0}, number;                                                                   \
+        int64_t k = 0;                                                                                       \
+        for (; k + LANES <= n; k += LANES)                                                                   \
+            for (int64_t j = 0; j < LANES; j++) {                                                            \
+                memcpy(&number, numbers + k + j, sizeof number);                                             \
+                number &= MAGNITUDE;                                                                         \
+                largest[j] = number > largest[j] ? number : largest[j];                                      \
+            }                                                                                                \
+        for (; k < n; k++) {                                                                                 \
+            memcpy(&number, numbers + k, sizeof number);                                                     \
+            number &= MAGNITUDE;                                                                             \
+            largest[0] = number > largest[0] ? number : largest[0];                                          \
+        }                                                                                                    \
+        for (int64_t j = 1; j < LANES; j++) largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];  \
+        return largest[0] < INFINITE;                                                                        \
+    }
+
+DEFINE_IS_FINITE(is_finite_f32, float, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
+DEFINE_IS_FINITE(is_finite_f64, double, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
+
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
- * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be zero. */
-#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, TERMS, T)                                                        \
+ * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be
+ * zero. If there is a `bad`, bad[i] = whether out[i] has an infinity or NaN, found while it is in a near cache. */
+#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, TERMS, IS_FINITE, T)                                             \
     LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,                    \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
                int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
-               const T *z, int64_t z_stride) {                                                              \
+               const T *z, int64_t z_stride, uint8_t *bad) {                                                \
         const int64_t tiles = (width + TILE - 1) / TILE;                                   \
         T sums[TILE];                                                                                       \
+        if (bad) memset(bad + first, 0, (size_t)(last - first));                                            \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
             for (int64_t i = first; i < last; i++) {                                                        \
@@ -102,6 +129,10 @@ DEFINE_PAIR_TERMS(pair_terms_f64, double, PLUS_f64)
                                        z ? z + (i + 1) * z_stride + low : z, n);                            \
                         else                                                                                \
                             PAIR(row, row + out_stride, a, b, c, d, weight + e, n);                         \
+                        if (bad) {                                                                          \
+                            bad[i] |= !IS_FINITE(row, n);                                                   \
+                            bad[i + 1] |= !IS_FINITE(row + out_stride, n);                                  \
+                        }                                                                                   \
                         i++;                                                                                \
                         continue;                                                                           \
                     }                                                                                       \
@@ -127,12 +158,13 @@ DEFINE_PAIR_TERMS(pair_terms_f64, double, PLUS_f64)
                 }                                                                                           \
                 if (y)                                                                                      \
                     TERMS(row, o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n); \
+                if (bad) bad[i] |= !IS_FINITE(row, n);                                                      \
             }                                                                                               \
         }                                                                                                   \
     }
 
-DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, terms_f32, float)
-DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, double)
+DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, terms_f32, is_finite_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, is_finite_f64, double)
 
 /* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
 #define DEFINE_ADD(NAME, TERMS, T)                                                                           \
@@ -149,28 +181,14 @@ DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, double)
 DEFINE_ADD(tacit_add_f32, terms_f32, float)
 DEFINE_ADD(tacit_add_f64, terms_f64, double)
 
-/* bad[i] = whether row i has an infinity or NaN: without the sign, its bits are at least those of infinity. */
-#define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
-    LOOP(NAME)(const BITS *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last,          \
-                          int64_t width) {                                                                   \
-        for (int64_t i = first; i < last; i++) {                                                             \
-            const BITS *row = x + i * stride;                                                                \
-            BITS largest[LANES] = {0};                                                                       \
-            int64_t k = 0;                                                                                   \
-            for (; k + LANES <= width; k += LANES)                                                           \
-                for (int64_t j = 0; j < LANES; j++) {                                                        \
-                    const BITS magnitude = row[k + j] & MAGNITUDE;                                           \
-                    largest[j] = magnitude > largest[j] ? magnitude : largest[j];                            \
-                }                                                                                            \
-            BITS all = 0;                                                                                    \
-            for (; k < width; k++) all = (row[k] & MAGNITUDE) > all ? (row[k] & MAGNITUDE) : all;            \
-            for (int64_t j = 0; j < LANES; j++) all = largest[j] > all ? largest[j] : all;                   \
-            bad[i] = all >= INFINITE;                                                                        \
-        }                                                                                                    \
+/* bad[i] = whether row i has an infinity or NaN. */
+#define DEFINE_NOT_FINITE(NAME, IS_FINITE, T)                                                                \
+    LOOP(NAME)(const T *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last, int64_t width) {       \
+        for (int64_t i = first; i < last; i++) bad[i] = !IS_FINITE(x + i * stride, width);                   \
     }
 
-DEFINE_NOT_FINITE(tacit_not_finite_f32, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
-DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
+DEFINE_NOT_FINITE(tacit_not_finite_f32, is_finite_f32, float)
+DEFINE_NOT_FINITE(tacit_not_finite_f64, is_finite_f64, double)
 
 /* out[k] += the sum over rows of round(scale x[i][k]), ties to even, limited to +-limit, for columns from <= k < to. Sums
  * of integers below 2^53 are exact in any order. *largest becomes at least the largest magnitude before the limit. What

@@ -1,0 +1,67 @@
+"""Numbers with their spread as text: both to the same decimal place, and none rounded away."""
+
+from __future__ import annotations
+
+import math
+
+SPREAD_DIGITS = 2  # significant digits of a spread, at least
+# A spread that needs more decimals than its value by this has an exponent of its own.
+MOST_EXTRA = 4
+# Values outside of these have an exponent.
+SMALLEST, LARGEST = 1e-4, 1e7
+
+
+def format_pair(mean: float, deviation: float, form: str) -> str:
+    """A mean and its standard deviation, to the same decimal place.
+
+    Args:
+        mean: The mean; a dash if it is not finite.
+        deviation: Its deviation; not shown if it is not finite.
+        form: How the mean alone is shown; a small deviation adds decimals. A sign in front is kept.
+
+    Example:
+        >>> format_pair(81.2345, 1.5, ".2f"), format_pair(81.2345, 0.0012, ".2f")
+        ('81.23 ± 1.50', '81.2345 ± 0.0012')
+        >>> format_pair(0.00001234, 0.0000005, ".4g")
+        '1.234e-05 ± 0.050e-05'
+    """
+    if not math.isfinite(mean):
+        return "–"
+    if not math.isfinite(deviation):
+        return f"{mean:{form}}"
+    first, second = format_alike((mean, deviation), deviation, form)
+    return f"{first} ± {second.lstrip('+')}"
+
+
+def format_alike(values: tuple[float, ...], spread: float, form: str) -> list[str]:
+    """Values that share a spread, all to the same decimal place.
+
+    Two digits of the spread are visible, and as many of the first value as `form` shows.
+    """
+    sign = "+" if form.startswith("+") else ""
+    largest = max(map(abs, (values[0], spread)))
+    exponent = 0
+    if largest and not SMALLEST <= largest < LARGEST:
+        exponent = math.floor(math.log10(largest))
+    factor = 10.0**-exponent
+    places = _places(largest * factor, form)
+    wanted = 1 if not spread else SPREAD_DIGITS - 1 - math.floor(math.log10(spread * factor))
+    if wanted > places + MOST_EXTRA:
+        # As good as no spread: it must not fill a table with zeros.
+        return [_short(value, form) for value in values]
+    shared = max(places, wanted)
+    power = f"e{exponent:+03d}" if exponent else ""
+    return [f"{value * factor:{sign}.{shared}f}{power}" for value in values]
+
+
+def _places(value: float, form: str) -> int:
+    """The decimals that a format such as ".2f" or ".4g" shows of a value."""
+    digits = int(form.lstrip("+").strip(".fg"))
+    if form.endswith("f"):
+        return digits
+    return max(0, digits - 1 - (math.floor(math.log10(value)) if value else 0))
+
+
+def _short(value: float, form: str) -> str:
+    rounded = f"{value:{form}}"
+    return rounded if not value or float(rounded) else f"{value:.1e}"
