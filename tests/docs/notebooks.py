@@ -6,6 +6,7 @@ displays and tests compare with a new run.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import sys
@@ -36,8 +37,7 @@ def run(stored: NotebookNode, folder: Path, after: str = "") -> NotebookNode:
     Raises:
         nbclient.exceptions.CellExecutionError: If a cell fails.
     """
-    notebook = nbformat.from_dict(stored)
-    notebook.cells = [nbformat.from_dict(cell) for cell in stored.cells]
+    notebook = copy.deepcopy(stored)
     if after:
         notebook.cells.append(nbformat.v4.new_code_cell(after))
     programs = Path(sys.executable).parent
@@ -70,8 +70,11 @@ def shown(cell: NotebookNode) -> str:
 
 def store(path: Path) -> None:
     """Run a notebook and store what its cells show."""
+    stored = read(path)
     with tempfile.TemporaryDirectory() as folder:
-        notebook = run(read(path), Path(folder))
+        notebook = run(stored, Path(folder))
+    # Without the version of Python that ran it.
+    notebook.metadata = stored.metadata
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if output.output_type == "stream":

@@ -47,8 +47,8 @@ def test_a_notebook_runs_and_shows_what_is_stored(path, stored, tmp_path):
         if old.cell_type == "code":
             block = Block(path, number, "text", "output", shown(old))
             compare_output(block, shown(new))
-            kinds = [[*output.get("data", ())] for output in old.outputs]
-            assert [[*output.get("data", ())] for output in new.outputs] == kinds
+            kinds = [{*output.get("data", ())} for output in old.outputs]
+            assert [{*output.get("data", ())} for output in new.outputs] == kinds
     results = json.loads(shown(executed.cells[-1]))
     if path.name == "researchers-day.ipynb":
         assert results[:4] == [True, 5, 0.5, "no"]

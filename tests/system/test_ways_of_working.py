@@ -158,7 +158,7 @@ def test_a_hospital_goes_from_tables_to_predictions(tacit, tacit_here, sites, tm
     assert_mentions(ran.out, "accuracy", "majority baseline", "auc", "f1", *SITES)
     audited = tacit_here("audit", "first", "--victim", "oslo", "--no-attacks")
     assert audited.code == 0, audited.err
-    assert "0 bern, 1 oslo, 2 porto" in audited.out
+    assert_mentions(audited.out, "gradients of client oslo exactly", "curious(bern,porto)")
     assert tacit_here("report", "first", "--out", "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
     assert_mentions(page, "Is it safe to take part?", "No: gradients leak exactly", "oslo", "AUC")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,11 @@ class Dataset:
         if not self.owners:
             return replace(self, train=train, test=test, note=note)
         owners, test_owners = (
-            torch.split(torch.arange(len(split)), [len(rows) for rows in divided])
-            for split, divided in ((train, kept), (test, held))
+            tuple(
+                torch.arange(end - len(rows), end)
+                for rows, end in zip(divided, accumulate(map(len, divided)), strict=True)
+            )
+            for divided in (kept, held)
         )
         return replace(
             self, train=train, test=test, note=note, owners=owners, test_owners=test_owners

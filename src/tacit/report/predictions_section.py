@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from tacit.report.figure_data import csv_text
 from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup
 from tacit.report.metric_names import OWN_TEST, metric_title, metric_unit
@@ -69,17 +70,22 @@ def confusion_card(confusion: StoredConfusion, owner: str = "") -> str:
     """A confusion matrix, drawn and as numbers."""
     models = "one model" if confusion.models == 1 else f"the models of {confusion.models} clients"
     caption = (
-        f"{owner}Predictions of {models} on the test set. Each row is a class and adds up to 100 %."
+        f"Predictions of {models} on the test set. Each row is a class and adds up to 100 %."
         " Blue: right. Orange: wrong."
     )
-    figure = svg(confusion_figure(confusion), "Confusion matrix", caption)
+    title = f"{owner}confusion matrix" if owner else "Confusion matrix"
+    counted = csv_text(
+        ("class", *(f"as {name}" for name in confusion.classes)),
+        ((name, *counts) for name, counts in zip(confusion.classes, confusion.counts, strict=True)),
+    )
+    figure = svg(confusion_figure(confusion), title, caption, data=counted)
     rows = [
         [escape(name), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
         for name, counts in zip(confusion.classes, confusion.counts, strict=True)
     ]
     header = ["class", *(f"as {escape(name)}" for name in confusion.classes), "all"]
     numbers = collapsible("As numbers", table(header, rows))
-    return card("Confusion matrix", figure + numbers, caption, square=True)
+    return card(title, figure + numbers, caption, square=True)
 
 
 @plot_style()
@@ -89,7 +95,7 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     classes = len(counts)
     numbered = classes <= MAX_NUMBERED_CLASSES
-    size = min(5.0, 1.8 + 0.3 * classes)
+    size = min(5.0, max(3.2, 1.8 + 0.3 * classes))
     figure, axes = new_figure(size + 0.4, size)
     axes.grid(False)
     for row, column in zip(*np.nonzero(counts), strict=True):

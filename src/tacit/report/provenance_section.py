@@ -11,10 +11,13 @@ NAMES = {"date": "Date", "version": "Version", "command": "Command", "machine": 
 
 
 def provenance_html(sources: Mapping[str, Mapping[str, str]]) -> str:
-    """A block per source with what is known of it; "" if nothing is."""
-    html = ""
+    """What is known of each source, once for those that are alike; "" if nothing is."""
+    titles: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for title, values in sources.items():
-        known = {NAMES[key]: values[key] for key in NAMES if values.get(key)}
+        known = tuple((NAMES[key], values[key]) for key in NAMES if values.get(key))
         if known:
-            html += f"<h3>{escape(title)}</h3>\n{facts(known, wide=True)}"
-    return html
+            titles.setdefault(known, []).append(title)
+    return "".join(
+        f"<h3>{escape(', '.join(alike))}</h3>\n{facts(dict(known), wide=True)}"
+        for known, alike in titles.items()
+    )
