@@ -267,6 +267,7 @@ def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGra
         wall_seconds=last.get("wall_seconds"),
         seed=settings.get("run.seed"),
         msd=last.get("msd"),
+        baseline=last.get("baseline"),
     )
 
 

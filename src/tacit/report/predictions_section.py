@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup
-from tacit.report.metric_names import OWN_TEST, metric_title, metric_unit
+from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
 from tacit.report.page import card, collapsible, format_number, grid, of_series, table
 from tacit.report.style import INK, PALETTE, new_figure, plot_style, short_name, slanted, svg
 
@@ -69,17 +69,18 @@ def confusion_card(confusion: StoredConfusion, owner: str = "") -> str:
     """A confusion matrix, drawn and as numbers."""
     models = "one model" if confusion.models == 1 else f"the models of {confusion.models} clients"
     caption = (
-        f"{owner}Predictions of {models} on the test set. Each row is a class and adds up to 100 %."
-        " Blue: right. Orange: wrong."
+        f"Predictions of {models} on the test set. Each row is a class and adds up to 100 %. Blue: "
+        "right. Orange: wrong."
     )
-    figure = svg(confusion_figure(confusion), "Confusion matrix", caption)
+    title = f"{owner}confusion matrix" if owner else "Confusion matrix"
+    figure = svg(confusion_figure(confusion), title, caption)
     rows = [
         [escape(name), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
         for name, counts in zip(confusion.classes, confusion.counts, strict=True)
     ]
     header = ["class", *(f"as {escape(name)}" for name in confusion.classes), "all"]
     numbers = collapsible("As numbers", table(header, rows))
-    return card("Confusion matrix", figure + numbers, caption, square=True)
+    return card(title, figure + numbers, caption, square=True)
 
 
 @plot_style()
@@ -89,7 +90,7 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     classes = len(counts)
     numbered = classes <= MAX_NUMBERED_CLASSES
-    size = min(5.0, 1.8 + 0.3 * classes)
+    size = min(5.0, max(3.4, 1.8 + 0.3 * classes))
     figure, axes = new_figure(size + 0.4, size)
     axes.grid(False)
     for row, column in zip(*np.nonzero(counts), strict=True):
@@ -128,7 +129,7 @@ def _client_table(run: FinishedRun, owner: str) -> str:
         for place, client in enumerate(clients[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
-    html = table(header, rows, f"{owner}Each client's model")
+    html = table(header, rows, f"{owner}each client's model" if owner else "Each client's model")
     more = len(clients) - MAX_CLIENT_ROWS
     return html + (f"<p>{more} more are in summary.json.</p>\n" if more > 0 else "")
 
@@ -139,4 +140,5 @@ def _column_title(name: str) -> str:
 
 
 def _cell(values: Sequence[float | None], place: int, name: str) -> str:
-    return format_number(values[place] if place < len(values) else None, ".4g", metric_unit(name))
+    value = values[place] if place < len(values) else None
+    return format_number(value, metric_form(name), metric_unit(name))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from tacit.report.page import facts
+from tacit.report.page import table
 
 NAMES = {"date": "Date", "version": "Version", "command": "Command", "machine": "Machine"}
 
 
 def provenance_html(sources: Mapping[str, Mapping[str, str]]) -> str:
-    """A block per source with what is known of it; "" if nothing is."""
-    html = ""
-    for title, values in sources.items():
-        known = {NAMES[key]: values[key] for key in NAMES if values.get(key)}
-        if known:
-            html += f"<h3>{escape(title)}</h3>\n{facts(known, wide=True)}"
-    return html
+    """A row per source with what is known of it; "" if nothing is."""
+    rows = [
+        [
+            escape(title),
+            *(f'<span class="wrap">{escape(values.get(key) or "–")}</span>' for key in NAMES),
+        ]
+        for title, values in sources.items()
+        if any(values.get(key) for key in NAMES)
+    ]
+    return table(["", *NAMES.values()], rows) if rows else ""

@@ -130,7 +130,8 @@ def _provenance(groups: Sequence[RunGroup], made: Mapping[str, str]) -> str:
             name = "This run" if len(groups) == len(group.runs) == 1 else group.name_of(run)
             sources[name] = run.made
             if run.audit is not None:
-                sources[f"Audit of {name}"] = run.audit.made
+                audited = "this run" if name == "This run" else name
+                sources[f"Audit of {audited}"] = run.audit.made
     return provenance_html(sources)
 
 
