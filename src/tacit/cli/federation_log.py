@@ -29,7 +29,12 @@ class StatusLog:
             name = report.member.name
             earlier = None if before is None else before.node(name)
             view = view_node(report.as_dict(), now, earlier)
-            views.append(replace(view, state=ENDED, problem="") if name in ended else view)
+            if name in ended:
+                view = replace(view, state=ENDED, problem="")
+            elif earlier is not None and report.status is None:
+                # It is about to exit. `up` says why, if it fails.
+                view = earlier
+            views.append(view)
         after = Snapshot(self._manifest, now, settle(views), "operator")
         # The first look only says that nodes do not respond yet.
         for event in () if before is None else changes(before, after):

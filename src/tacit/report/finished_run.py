@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -150,7 +151,8 @@ class StoredPartition(StoredModel):
     description: str
     classes: list[str]
     counts: list[list[NonNegativeInt]]
-    names: list[str] = []  # of the clients, if they have some; graph.json has them
+    # Of the clients, if they have some. The file does not have them: graph.json does.
+    names: list[str] = Field(default=[], exclude=True)
 
     @classmethod
     def of(cls, dataset: Dataset, partition: Partition) -> StoredPartition:
@@ -271,6 +273,7 @@ def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGra
         wall_seconds=last.get("wall_seconds"),
         seed=settings.get("run.seed"),
         msd=last.get("msd"),
+        baseline=last.get("baseline"),
     )
 
 

@@ -20,6 +20,11 @@ def metric_unit(name: str) -> str:
     return " %" if plain == "baseline" else describe_metric(plain).unit
 
 
+def metric_form(name: str) -> str:
+    """The format of a metric's numbers."""
+    return ".2f" if metric_unit(name) else ".4g"
+
+
 def axis_label(name: str) -> str:
     """A metric's name at an axis."""
     plain = name.removeprefix(OWN_TEST)

@@ -103,9 +103,11 @@ def _plain(cell: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a cell is a number, with a unit or without, or says that there is none."""
+    """Whether a cell is a number, with a unit or without, or says that there is none; no date."""
     if text in ("–", "∞", "none", ""):
         return True
+    if re.match(r"\d{4}-\d\d-\d\d", text):
+        return False
     starts = re.match(r"[ε≤≥=~+−-]*\s*[≤≥=]?\s*\d", text) is not None
     return starts and sum(letter.isalpha() for letter in text) <= 5
 
@@ -118,13 +120,13 @@ def tile(name: str, value: str, detail: str = "") -> str:
     )
 
 
-def facts(values: dict[str, str], *, wide: bool = False) -> str:
-    """Names and values in small type, side by side; `wide` for long values."""
+def facts(values: dict[str, str]) -> str:
+    """Names and values in small type, side by side."""
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in values.items()
     )
-    return f'<dl class="sheet facts{" wide" * wide}">{pairs}</dl>\n'
+    return f'<dl class="sheet facts">{pairs}</dl>\n'
 
 
 def card(

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from tacit.report.figure_data import csv_text
 from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup
-from tacit.report.metric_names import OWN_TEST, metric_title, metric_unit
+from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
 from tacit.report.page import card, collapsible, format_number, grid, of_series, table
 from tacit.report.style import INK, PALETTE, new_figure, plot_style, short_name, slanted, svg
 
@@ -95,7 +95,7 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     classes = len(counts)
     numbered = classes <= MAX_NUMBERED_CLASSES
-    size = min(5.0, max(3.2, 1.8 + 0.3 * classes))
+    size = min(5.0, max(3.4, 1.8 + 0.3 * classes))
     figure, axes = new_figure(size + 0.4, size)
     axes.grid(False)
     for row, column in zip(*np.nonzero(counts), strict=True):
@@ -134,7 +134,7 @@ def _client_table(run: FinishedRun, owner: str) -> str:
         for place, client in enumerate(clients[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
-    html = table(header, rows, f"{owner}Each client's model")
+    html = table(header, rows, f"{owner}each client's model" if owner else "Each client's model")
     more = len(clients) - MAX_CLIENT_ROWS
     return html + (f"<p>{more} more are in summary.json.</p>\n" if more > 0 else "")
 
@@ -145,4 +145,5 @@ def _column_title(name: str) -> str:
 
 
 def _cell(values: Sequence[float | None], place: int, name: str) -> str:
-    return format_number(values[place] if place < len(values) else None, ".4g", metric_unit(name))
+    value = values[place] if place < len(values) else None
+    return format_number(value, metric_form(name), metric_unit(name))

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from tacit.report.page import facts
+from tacit.report.page import table
 
 NAMES = {"date": "Date", "version": "Version", "command": "Command", "machine": "Machine"}
 
 
 def provenance_html(sources: Mapping[str, Mapping[str, str]]) -> str:
-    """What is known of each source, once for those that are alike; "" if nothing is."""
-    titles: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    """A row per source with what is known of it, one for those that are alike; "" if nothing is."""
+    titles: dict[tuple[str, ...], list[str]] = {}
     for title, values in sources.items():
-        known = tuple((NAMES[key], values[key]) for key in NAMES if values.get(key))
-        if known:
+        known = tuple(values.get(key) or "–" for key in NAMES)
+        if any(values.get(key) for key in NAMES):
             titles.setdefault(known, []).append(title)
-    return "".join(
-        f"<h3>{escape(', '.join(alike))}</h3>\n{facts(dict(known), wide=True)}"
+    rows = [
+        [escape(", ".join(alike)), *(f'<span class="wrap">{escape(one)}</span>' for one in known)]
         for known, alike in titles.items()
-    )
+    ]
+    return table(["", *NAMES.values()], rows) if rows else ""

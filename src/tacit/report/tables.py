@@ -12,7 +12,7 @@ from html import escape
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
-from tacit.report.metric_names import metric_title, metric_unit
+from tacit.report.metric_names import metric_form, metric_title, metric_unit
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
 from tacit.report.precision import format_alike, format_pair
 from tacit.report.spending import guarantee_text
@@ -55,10 +55,11 @@ def run_table(run: FinishedRun) -> str:
         baseline = format_number(summary.baseline, ".2f", " %")
         rows.insert(1, ["Majority baseline", *[baseline] * 4])
     for metric, spread in summary.metrics.items():
-        rows.append([escape(metric_title(metric)), *_cells(spread, ".4g", metric_unit(metric))])
+        form, unit = metric_form(metric), metric_unit(metric)
+        rows.append([escape(metric_title(metric)), *_cells(spread, form, unit)])
     for metric, spread in summary.own_test.items():
         title = escape(metric_title(f"own_test.{metric}"))
-        rows.append([title, *_cells(spread, ".4g", metric_unit(metric))])
+        rows.append([title, *_cells(spread, metric_form(metric), metric_unit(metric))])
     header = ["At the end", "mean over clients", "lowest client", "highest client", "average model"]
     values = {
         "Algorithm": summary.algorithm,
@@ -203,10 +204,11 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
             _Column("Majority<br>baseline (%)", lambda s: s.baseline, ".2f"),
         ]
     for metric in dict.fromkeys(name for summary in summaries for name in summary.metrics):
-        columns.append(_Column(f"{escape(metric_title(metric))}<br>mean", further(metric), ".4g"))
+        title = f"{escape(metric_title(metric))}{_in_percent(metric)}<br>mean"
+        columns.append(_Column(title, further(metric), metric_form(metric)))
     for metric in dict.fromkeys(name for summary in summaries for name in summary.own_test):
-        title = escape(metric_title(f"own_test.{metric}")).replace(", ", ",<br>", 1)
-        columns.append(_Column(title, on_own_tests(metric), ".4g"))
+        title = f"{escape(metric_title(metric))}{_in_percent(metric)},<br>own test sets"
+        columns.append(_Column(title, on_own_tests(metric), metric_form(metric)))
     if any(summary.msd is not None for summary in summaries):
         columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
     return [
@@ -215,6 +217,10 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
         _Column("Loss<br>of average", final("loss", "average_model"), ".4g", over_seeds=False),
         _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
+
+
+def _in_percent(metric: str) -> str:
+    return " (%)" if metric_unit(metric) else ""
 
 
 def _guarantee(runs: Sequence[FinishedRun]) -> str:

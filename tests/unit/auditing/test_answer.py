@@ -155,7 +155,7 @@ def test_malicious_clients_that_rebuild_data():
     audit = private("curious(1)")
     nothing = Outcome((), None)
     rebuilt = Outcome((Recovered("gradient", 1, 10, 9),), None)
-    answer = answer_of(replace(audit, gains=[Gain("malicious(1):echo", 0, nothing, rebuilt)]))
+    answer = answer_of(replace(audit, gains=[Gain("malicious(1):echo", 0, "0", nothing, rebuilt)]))
     assert answer.level == "no"
     assert "recovers 9 of 10" in answer.reason
 
@@ -163,7 +163,8 @@ def test_malicious_clients_that_rebuild_data():
 def test_what_was_not_examined_is_said():
     answer = answer_of(audited(tacit.DSGT(lr=0.1), ["curious(1)"], heat_map=False))
     assert (
-        "what client 1 can learn about client 0 of 5 in the first 3 iterations" in answer.limits[0]
+        "what client 1 can learn about client 0 (5 clients in all) in the first 3 iterations"
+        in answer.limits[0]
     )
     assert "Other coalitions were not examined." in answer.limits[0]
     assert "No attack was run" in answer.limits[1]

@@ -47,10 +47,16 @@ def test_each_change_is_one_line():
     ]
 
 
-def test_a_node_that_fails_is_an_error():
+def test_a_node_that_is_about_to_exit_is_no_error():
     before = [status("training", 3), status("training", 3)]
-    (line,) = lines_of((before, ()), ([None, status("training", 3)], ()))
-    assert line == "2027-01-15T08:00:01Z error: a: does not respond (away)"
+    assert lines_of((before, ()), ([None, status("training", 3)], ())) == []
+
+
+def test_a_node_that_cannot_continue_is_an_error():
+    stuck = wire.Status(phase="saving", step=3, steps=20, round_length=10, problem="disk full")
+    before = [status("training", 3), status("training", 3)]
+    lines = lines_of((before, ()), ([stuck, status("training", 3)], ()))
+    assert lines[-1] == "2027-01-15T08:00:01Z error: a: cannot continue: disk full"
 
 
 def test_the_result_has_the_baseline_beside_the_accuracy():

@@ -50,7 +50,7 @@ def test_counters_start_at_zero():
 
 
 def test_names_follow_the_conventions_of_prometheus():
-    assert len(DESCRIPTIONS) == 37
+    assert len(DESCRIPTIONS) == 38
     for name, description in DESCRIPTIONS.items():
         assert re.fullmatch(r"tacit_[a-z_]+", name)
         assert name.endswith("_total") == (description.kind == "counter")
