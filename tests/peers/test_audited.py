@@ -1,6 +1,7 @@
 """The audit of a federation, from the folder of its operator or of a node."""
 
 import json
+import re
 
 import pytest
 from chaos import run_in_threads
@@ -27,13 +28,13 @@ def run(*arguments):
 
 
 def test_a_members_folder_audits_what_its_neighbours_learn(home):
-    name = home.manifest().names[1]
+    before, name, after, *_ = home.manifest().names
     result = run(home.node(name).path, "-n", 3)
     assert result.exit_code == 0, result.output
     stored = json.loads((home.node(name).path / "audit" / "audit.json").read_text())
     assert stored["victims"] == [1]
-    assert [one["adversary"] for one in stored["adversaries"]][-1] == "curious(0,2)"
-    assert f"1 {name}" in result.output
+    assert [one["adversary"] for one in stored["adversaries"]][-1] == f"curious({before},{after})"
+    assert f"of client {name}" in result.output
 
 
 def test_members_are_named(home):
@@ -64,7 +65,8 @@ def test_the_verdicts_are_those_on_real_data(tmp_path, rule):
         [verdict.summary for result in one.results for verdict in result.verdicts]
         for one in (found, expected)
     ]
-    assert summaries[0] == summaries[1]
+    # The simulator's clients have numbers, the members names: n0, n1 and so on.
+    assert [re.sub(r"\bn(\d)", r"\1", text) for text in summaries[0]] == summaries[1]
     headlines = [result.verdicts[0].headline for result in found.results]
     surrounded = {"lppa": ["partly exposed", "exposed"], "private-sgd": ["noisy sum", "noisy"]}
     assert headlines == surrounded[rule["name"]]
