@@ -191,7 +191,15 @@ class Warmup:
 
 def rate_at(rate: Rate, t: int) -> float:
     """The value of a number or a schedule at iteration t."""
-    return rate(t) if callable(rate) else float(rate)
+    try:
+        return float(rate(t) if callable(rate) else rate)
+    except Misuse:
+        raise
+    except Exception as problem:  # whatever a user's function raises
+        raise Misuse(
+            f"The step size fails at iteration {t}: {first_line(problem)}.",
+            "Give a number, or a function of the iteration that returns one.",
+        ) from problem
 
 
 def check_rate(name: str, rate: Rate) -> None:
@@ -201,10 +209,3 @@ def check_rate(name: str, rate: Rate) -> None:
         raise Misuse(
             f"The step size's {name} is {rate!r}.", "Give a positive number or a schedule."
         )
-    try:
-        rate_at(rate, 0)
-    except Exception as problem:  # whatever a user's function raises
-        raise Misuse(
-            f"The step size's {name} fails at iteration 0: {first_line(problem)}",
-            "Give a function of the iteration that returns a number.",
-        ) from problem

@@ -116,3 +116,9 @@ def test_a_rate_that_is_not_positive_is_refused_by_name(rate):
 def test_other_impossible_schedules_are_refused(make, what):
     with pytest.raises(Misuse, match=f"{what} is "):
         make()
+
+
+@pytest.mark.parametrize("rate", [lambda: 0.1, lambda t: 1 / t, lambda t: "0.1 or so"])
+def test_a_schedule_that_fails_is_named_with_the_iteration(rate):
+    with pytest.raises(Misuse, match="step size fails at iteration 0"):
+        rate_at(rate, 0)
