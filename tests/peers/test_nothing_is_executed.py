@@ -144,7 +144,7 @@ def test_objects_are_imported_by_name_in_one_place_and_for_few_callers():
     }
     assert callers == {
         ("config/options.py", "algorithm_class"),
-        ("config/tasks.py", "_make_own_model"),
+        ("config/tasks.py", "make_module"),
         ("config/tasks.py", "make_metrics"),
         ("config/own_data.py", "_call_for_clients"),
         ("config/kinds.py", "_model"),  # of an override on the command line

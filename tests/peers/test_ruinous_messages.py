@@ -59,8 +59,10 @@ def test_ruinous_numbers_are_refused_and_their_sender_is_named(tmp_path):
     ):
         for name in ("n0", "n2"):
             (line,) = wait_for(home, name, "message refused")
-            assert (line["level"], line["sender"], line["reason"]) == ("error", "n1", "too large")
-            assert "holds 3e+38" in line["why"]
+            assert (line["level"], line["sender"]) == ("error", "n1")
+            # A slow node knows the digest of what n1 really sent before it reads the message.
+            why = {"too large": "holds 3e+38", "equivocation": "sent something else"}
+            assert why[line["reason"]] in line["why"]
             assert f"{name} refuses a message of n1" in health(home, name)
         # The same after a restart, from an undamaged state.
         local.nodes["n0"].process.terminate()

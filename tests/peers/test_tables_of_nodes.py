@@ -273,5 +273,5 @@ def test_directed_graphs_and_guarantees_need_public_constants(base, tmp_path):
         "algorithm": {"name": "private-sgd", "lr": 0.1, "clip": 1.0},
         "privacy": {"epsilon": 8.0, "delta": 1e-4, "samples": 150},
     }
-    with pytest.raises(Misuse, match="does not cover exact sums"):
+    with pytest.raises(Misuse, match="does not cover what clients share"):
         federation(tmp_path / "f", make_config(private), clients=4)

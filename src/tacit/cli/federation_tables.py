@@ -216,14 +216,14 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     statuses = [report.status for report in reports if report.status is not None]
     furthest = max((status.step for status in statuses), default=0)
     newest = max((status.generation for status in statuses), default=0)
-    numbers = ("round", "iteration", "lag", "loss", "accuracy", "majority baseline", "sent")
+    numbers = ("round", "iteration", "lag", "loss", "accuracy", "majority", "sent")
     columns = [Column(name, justify="right") for name in numbers]
     # All nodes train under the same promise, if there is one.
     private = next((status for status in statuses if status.HasField("privacy")), None)
     if private is not None:
         spent = f"ε (δ = {private.privacy.delta:g})"
         columns += [Column(name, justify="right") for name in ("sums", spent)]
-    table = Table("node", "state", *columns, title=title, title_justify="left")
+    table = Table("node", Column("state", no_wrap=True), *columns, title=title, title_justify="left")
     remarks = []
     # The newest agreement counts.
     newest_epoch = max((status.epoch for status in statuses), default=0)
