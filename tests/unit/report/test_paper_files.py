@@ -24,6 +24,7 @@ from tacit.report.paper_tables import (
     means_csv,
     runs_csv,
 )
+from tacit.report.tables import difference_table
 
 SEEDS = range(4)
 
@@ -99,6 +100,7 @@ def test_the_chosen_metrics_are_in_every_table(groups):
     assert "auc_mean" in rows(runs_csv(groups))[0]
     assert "auc_mean" in {one["measure"] for one in rows(differences_csv(groups))}
     assert " & AUC & loss & " in latex_table(groups)
+    assert ">AUC</td>" in difference_table(groups)
 
 
 def test_one_seed_has_a_mean_and_no_interval(groups):
