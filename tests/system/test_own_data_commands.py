@@ -255,6 +255,11 @@ def test_a_schema_for_tables(tacit_here, clinics):
     answer = tacit_here("data", "schema", clinics / "sites" / "north.csv", "--label", "outcom")
     assert answer.code == 2
     assert "Did you mean 'outcome'?" in answer.err
+    (clinics / "well.csv").write_text("age,outcome\n30,well\n40,well\n")
+    answer = tacit_here("data", "schema", clinics / "well.csv", "--label", "outcome")
+    assert answer.code == 0
+    assert 'classes = ["well"]' in answer.out
+    assert "always 'well' here: add the classes that others have" in answer.err
 
 
 def test_a_sweep_chooses_on_rows_that_clients_hold_out(tacit_here, clinics):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +100,7 @@ def schema(
 ) -> None:
     """Print a schema of own tables, to complete and put into a configuration.
 
-    It has the categories that occur in these files: add those that others have.
+    It has the classes and categories that occur in these files: add those that others have.
     """
     from tacit.core.toml import to_toml
     from tacit.data.own.files import read_table
@@ -109,7 +110,11 @@ def schema(
     tables = [read_table(path) for path in files]
     without = () if client is None else (client,)
     number = parse_target(label, target)
-    spec = TableSpec(label, ignore=tuple(ignore or ()), target=number).completed(tables, without)
+    given = TableSpec(label, ignore=tuple(ignore or ()), target=number)
+    spec = given.completed(tables, without, fewest_classes=1)
+    if len(spec.classes) == 1:
+        only = f"The label {label!r} is always {spec.classes[0]!r} here"
+        print(f"{only}: add the classes that others have.", file=sys.stderr)
     head: dict[str, Any] = {"label": label}
     head |= {"classes": list(spec.classes)} if number is None else {"target": target}
     columns = {one.name: list(one.categories) or "number" for one in spec.columns}

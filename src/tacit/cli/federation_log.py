@@ -56,4 +56,6 @@ def result_line(name: str, summary: dict[str, Any]) -> str:
     parts += [] if loss is None else [f"loss {loss:.4g}"]
     parts += [] if accuracy is None else [f"accuracy {accuracy:.2f} %"]
     parts += [] if baseline is None else [f"majority baseline {baseline:.2f} %"]
+    for metric, value in summary.get("metrics", {}).items():
+        parts += [] if value is None else [f"{metric} {value:.4g}"]
     return f"{name}: {', '.join(parts)}"

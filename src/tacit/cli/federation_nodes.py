@@ -140,15 +140,18 @@ def _status_display(
 
 
 def _result_table(found: Sequence[tuple[str, dict[str, Any]]]) -> Table:
-    columns = ("node", "iterations", "loss", "accuracy", "majority baseline")
+    metrics = list(dict.fromkeys(name for _, one in found for name in one.get("metrics", {})))
+    columns = ("node", "iterations", "loss", "accuracy", "majority baseline", *metrics)
     table = Table(*(Column(name, overflow="fold") for name in columns))
     for name, summary in found:
         loss, accuracy, baseline = (summary.get(key) for key in ("loss", "accuracy", "baseline"))
+        values = [summary.get("metrics", {}).get(metric) for metric in metrics]
         table.add_row(
             name,
             str(summary["steps"]),
             "" if loss is None else f"{loss:.4g}",
             "" if accuracy is None else f"{accuracy:.2f} %",
             "" if baseline is None else f"{baseline:.2f} %",
+            *("" if value is None else f"{value:.4g}" for value in values),
         )
     return table

@@ -246,7 +246,8 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
             table.add_row(name, Text("suspended", style="yellow"))
         else:
             table.add_row(name, Text("not reached", style="red"))
-            remarks.append(f"{name} does not respond ({report.problem}); is it running?")
+            reasons = "it is not running, has finished and exited, or cannot be reached"
+            remarks.append(f"{name} does not respond ({report.problem}): {reasons}")
     remarks += [
         f"{name} is suspended since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the "
         "others go on without it, and with it when it is back"

@@ -69,12 +69,14 @@ def _both(summary: dict[str, Any], name: str, place: int) -> str:
 
 
 def further_metrics(comparison: Comparison) -> Table:
-    """The metrics of a comparison beside its first one and the loss, a row for each algorithm."""
+    """The metrics that the table of a comparison does not have, a row for each algorithm."""
     table = Table(title="Further metrics", title_justify="left")
     table.add_column("metric")
     table.add_column("algorithm", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
     names = dict.fromkeys(name for row in comparison.rows for name in ("accuracy", *row.metrics))
+    if metric_form(comparison.metric).endswith("g"):
+        names["loss"] = None
     for name in names:
         for row in comparison.rows:
             value = row.value(name)

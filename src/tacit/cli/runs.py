@@ -171,16 +171,17 @@ def comparison_table(comparison: Comparison) -> Table:
     table.add_column("algorithm", overflow="fold")
     if comparison.has_guarantees:
         table.add_column("ε", justify="right")
-    loss = ["loss"] * (metric != "loss")
+    form = metric_form(metric)
+    # Metrics with many digits leave no room for the loss: it is among the further metrics.
+    loss = ["loss"] * (not form.endswith("g"))
     for name in (metric_header(metric), "difference", *loss, "sent"):
         table.add_column(name, justify="right", no_wrap=True)
-    form = metric_form(metric)
     for row in rows:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
             *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
             pair_cell(row.value(metric), form),
-            pair_cell(row.difference, f"+{form}"),
+            pair_cell(row.difference, "+.2g" if form.endswith("g") else f"+{form}"),
             *([pair_cell(row.loss, ".4g")] * len(loss)),
             format_bytes(row.bytes_sent),
         )

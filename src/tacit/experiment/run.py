@@ -334,7 +334,7 @@ class _ActiveRun:
         experiment, simulation = self.experiment, self.simulation
         clients = experiment.graph.clients
         last = self.history[-1].as_dict() if self.history else {}
-        notes = [f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}"]
+        notes: list[str] = []
         if (dataset := experiment.dataset) is not None:
             notes += [note for note in (dataset.note, dataset.disclosure) if note]
         notes += simulation.remarks + simulation.cautions
@@ -343,6 +343,7 @@ class _ActiveRun:
         if clients > MAX_EVALUATED_CLIENTS:
             evaluated = f"{MAX_EVALUATED_CLIENTS} evenly spaced clients of {clients}"
             notes.append(f"accuracy and loss over {evaluated}")
+        notes.append(f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}")
         metrics = ("accuracy", "loss", "consensus_distance", "bytes_sent")
         summary = {
             "algorithm": experiment.algorithm.name,

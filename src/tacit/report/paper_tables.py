@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
+from tacit.report.metric_names import metric_form, metric_title, metric_unit
 from tacit.report.precision import format_alike, format_pair
 from tacit.report.statistics import Interval, mean_and_interval, paired_difference
 
@@ -56,15 +57,24 @@ def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
     def msd(summary: Summary) -> float | None:
         return None if summary.msd is None else decibels(summary.msd)
 
+    def further(metric: str) -> Measure:
+        title = metric_title(metric) + (" (%)" if metric_unit(metric) else "")
+
+        def mean(summary: Summary) -> float | None:
+            return summary.metrics.get(metric, FinalSpread()).mean
+
+        return Measure(f"{metric}_mean", title, mean, metric_form(metric))
+
     every = [
-        Measure("accuracy_mean", "Accuracy (%)", final("accuracy", "mean"), ".2f"),
+        Measure("accuracy_mean", "accuracy (%)", final("accuracy", "mean"), ".2f"),
         Measure("accuracy_min", "lowest client (%)", final("accuracy", "min"), ".2f"),
         Measure("accuracy_max", "highest client (%)", final("accuracy", "max"), ".2f"),
         Measure(
             "accuracy_average_model", "average model (%)", final("accuracy", "average_model"), ".2f"
         ),
         Measure("msd_db", "MSD (dB)", msd, ".1f"),
-        Measure("loss_mean", "Loss", final("loss", "mean"), ".4g"),
+        *map(further, dict.fromkeys(name for run in runs for name in run.summary.metrics)),
+        Measure("loss_mean", "loss", final("loss", "mean"), ".4g"),
         Measure(
             "loss_average_model", "loss of average model", final("loss", "average_model"), ".4g"
         ),

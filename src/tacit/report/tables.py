@@ -37,6 +37,10 @@ def run_tiles(run: FinishedRun) -> str:
         baseline = format_number(summary.baseline, ".2f", " %")
         every = "the most frequent class for every sample"
         tiles.insert(1, tile("Majority baseline", baseline, every))
+    for metric, spread in summary.metrics.items():
+        mean, low, high, _ = _cells(spread, metric_form(metric), metric_unit(metric))
+        ends = f"clients from {low.removesuffix(' %')} to {high}"
+        tiles.append(tile(escape(metric_title(metric)), mean, ends))
     sent = summary.bytes_sent
     each = format_bytes(None if sent is None else sent / max(1, summary.clients))
     tiles.append(tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
@@ -137,16 +141,17 @@ def difference_table(groups: Sequence[RunGroup]) -> str:
     "" if no other group shares a seed with the first.
     """
     first, rows, places = groups[0], [], []
+    further = [name for group in groups for run in group.runs for name in run.summary.metrics]
     for place, group in enumerate(groups[1:], 1):
-        for metric, form in (("accuracy", ".2f"), ("loss", ".4g")):
+        for metric in dict.fromkeys(("accuracy", *further, "loss")):
             base, values = _by_seed(first, metric), _by_seed(group, metric)
             if shared := [seed for seed in base if seed in values]:
                 found = paired_difference(
                     [values[seed] for seed in shared], [base[seed] for seed in shared]
                 )
-                what = "Accuracy (points)" if metric == "accuracy" else "Loss"
+                what = escape(metric_title(metric)) + (" (points)" if metric_unit(metric) else "")
                 row = [_marker(place) + escape(group.name), what, str(len(shared))]
-                rows.append([*row, *_difference_cells(found, form)])
+                rows.append([*row, *_difference_cells(found, metric_form(metric))])
                 places.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
     title = f"Difference to {first.name}, paired by seed"
@@ -168,12 +173,13 @@ def _difference_cells(found: Interval, form: str) -> list[str]:
 
 def _by_seed(group: RunGroup, metric: str) -> dict[str, float]:
     """The mean over clients of a metric, by the seed of the run."""
-    spreads = {str(run.summary.seed): getattr(run.summary, metric) for run in group.runs}
-    return {
-        seed: spread.mean
-        for seed, spread in spreads.items()
-        if spread is not None and spread.mean is not None
-    }
+    found = {}
+    for summary in (run.summary for run in group.runs):
+        named = {"accuracy": summary.accuracy, "loss": summary.loss, **summary.metrics}
+        spread = named.get(metric)
+        if spread is not None and spread.mean is not None:
+            found[str(summary.seed)] = spread.mean
+    return found
 
 
 @dataclass(frozen=True)

@@ -64,3 +64,5 @@ def test_the_result_has_the_baseline_beside_the_accuracy():
     text = "a: 200 iterations, loss 0.1143, accuracy 97.37 %, majority baseline 63.16 %"
     assert result_line("a", scores) == text
     assert result_line("b", {"steps": 9, "loss": None}) == "b: 9 iterations"
+    metrics = {"auc": 0.75, "f1": None}
+    assert result_line("c", {"steps": 9, "metrics": metrics}) == "c: 9 iterations, auc 0.75"

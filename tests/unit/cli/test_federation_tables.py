@@ -25,7 +25,7 @@ def test_what_is_spent_of_a_budget_has_its_columns():
     assert "sums" in text
     assert "ε (δ = 1e-05)" in text
     assert "2.06 of 3" in text
-    assert "b does not respond (away)" in text
+    assert "b does not respond (away): it is not running, has finished and exited" in text
 
 
 def test_without_a_guarantee_there_is_no_column_for_it():

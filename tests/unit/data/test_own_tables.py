@@ -138,6 +138,7 @@ def test_clients_are_chosen_and_ordered(sites: Path) -> None:
         ("age,ill\n1,no\ninf,yes\n", {"schema": {"age": "number"}}, ["line 3", "'age'", "infin"]),
         ("age,ill\n1,no\n2x,yes\n", {"schema": {"age": "number"}}, ["line 3", "'2x' is not a num"]),
         ('age,ill\n1,no\n"2,5",yes\n', {"schema": {"age": "number"}}, ["decimal point"]),
+        ("age;ill\n1,5;no\n2;yes\n3,5;yes\n", {}, ["line 2", "'1,5' is not", "decimal point"]),
         ("age,ill\n1,no\n2,yes\n", {"schema": {"ag": "number"}}, ["Did you mean 'age'?"]),
         ("w,ill\nA,no\nC,yes\n", {"schema": {"w": ["A", "B"]}}, ["line 3", "'C' is not one of"]),
         ("age,ill\n1,no\n2,maybe\n", {"classes": ["no", "yes"]}, ["line 3", "'maybe'", "no, yes"]),

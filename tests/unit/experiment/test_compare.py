@@ -1,12 +1,15 @@
+import io
 import json
 import signal
 import statistics
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 from support.misuse import assert_mentions, misuse_message
+from tacit.cli.metric_tables import further_metrics
 from tacit.cli.runs import comparison_table
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, make_variant, split_outside_brackets
@@ -264,7 +267,11 @@ def test_differences_are_of_the_chosen_metric(small, tmp_path):
     stored = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert stored["metric"] == "auc"
     assert stored["rows"][1]["metrics"]["auc"]["mean"] == second.metrics["auc"][0]
-    assert [str(column.header) for column in comparison_table(comparison).columns][1] == "auc"
+    table = comparison_table(comparison)
+    assert [column.header for column in table.columns] == ["algorithm", "auc", "difference", "sent"]
+    assert "loss" in further_metrics(comparison).columns[0].cells
+    (console := Console(width=80, record=True, file=io.StringIO())).print(table)
+    assert labels[1] in console.export_text()
 
 
 def test_accuracies_have_the_baseline_below_them(small, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from tacit.report.paper_tables import (
     means_csv,
     runs_csv,
 )
+from tacit.report.tables import difference_table
 
 SEEDS = range(4)
 
@@ -41,7 +43,7 @@ def folders(tmp_path_factory):
     plan = [(tacit.DSGT(lr=0.05), seed) for seed in SEEDS]
     plan += [(tacit.DPSGD(lr=0.5), seed) for seed in (*SEEDS, 9)]
     return [
-        tacit.simulate(algorithm, task, graph, steps=8, seed=seed).save(
+        tacit.simulate(algorithm, task, graph, steps=8, seed=seed, metrics=["auc"]).save(
             base / f"{algorithm.name}-{seed}"
         )
         for algorithm, seed in plan
@@ -89,6 +91,16 @@ def test_differences_use_the_seeds_that_both_have(groups):
     assert (line["runs"], line["less"]) == ("d-psgd", "dsgt")
     assert float(line["mean"]) == pytest.approx(np.mean(np.subtract(own, base)))
     assert (float(line["low"]), float(line["high"])) == pytest.approx(tuple(expected))
+
+
+def test_the_chosen_metrics_are_in_every_table(groups):
+    values = [run.summary.metrics["auc"].mean for run in groups[0].runs]
+    (line,) = (one for one in rows(means_csv(groups[:1])) if one["measure"] == "auc_mean")
+    assert float(line["mean"]) == pytest.approx(statistics.fmean(values))
+    assert "auc_mean" in rows(runs_csv(groups))[0]
+    assert "auc_mean" in {one["measure"] for one in rows(differences_csv(groups))}
+    assert " & AUC & loss & " in latex_table(groups)
+    assert ">AUC</td>" in difference_table(groups)
 
 
 def test_one_seed_has_a_mean_and_no_interval(groups):

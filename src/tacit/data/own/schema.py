@@ -133,7 +133,9 @@ def _infer(name: str, tables: Sequence[Table]) -> Column:
         for text, count in zip(texts, np.bincount(which).tolist(), strict=True):
             if text is not None:
                 counts[text] += count
-    if 2 * sum(count for text, count in counts.items() if _is_number(text)) > counts.total():
+    # Decimal commas are not read: they would become a category per value.
+    numbers = (count for text, count in counts.items() if _is_number(text.replace(",", ".")))
+    if 2 * sum(numbers) > counts.total():
         # Mostly numbers: the others are errors, and the first of them is named.
         for table in tables:
             table.numbers(name)
@@ -142,7 +144,7 @@ def _infer(name: str, tables: Sequence[Table]) -> Column:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise Misuse(
             f"Column {name!r} of {tables[0].origin}{others} has {len(found)} different values, "
-            "which are no numbers.",
+            "which are not numbers.",
             f'Ignore it (data.ignore = ["{name}"], or --ignore {name} of `tacit data schema`), or '
             "list its categories in [data.schema].",
         )

@@ -90,7 +90,9 @@ class TableSpec:
         """Whether the target's mean and deviation come from sums over all clients."""
         return self.standardize and self.target is not None and self.target.needs_statistics
 
-    def completed(self, tables: Sequence[Table], without: Sequence[str] = ()) -> TableSpec:
+    def completed(
+        self, tables: Sequence[Table], without: Sequence[str] = (), *, fewest_classes: int = 2
+    ) -> TableSpec:
         """This with columns and classes that are not declared taken from the tables."""
         spec = self
         if self.target is not None:
@@ -111,7 +113,7 @@ class TableSpec:
                     "Name a column with classes, or list them in `classes`; for numbers to "
                     'predict, set target = "number".',
                 )
-            if len(found) < 2:
+            if len(found) < fewest_classes:
                 only = f"is always {next(iter(found))!r}" if found else "is always missing"
                 remedy = "Two classes or more are needed: list them in `classes`."
                 raise Misuse(f"The label {self.label!r} {only}.", remedy)

@@ -73,7 +73,7 @@ class Table:
                 problem = "is not a number"
                 remedy = f"Correct it, or {otherwise}."
                 if "," in (text or ""):
-                    remedy = "Write numbers with a decimal point."
+                    remedy = f"Write numbers with a decimal point, or {otherwise}."
             raise Misuse(f"{self.place(row)}, column {name!r}: {text!r} {problem}.", remedy)
         return found
 
