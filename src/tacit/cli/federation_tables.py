@@ -223,7 +223,9 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     if private is not None:
         spent = f"ε (δ = {private.privacy.delta:g})"
         columns += [Column(name, justify="right") for name in ("sums", spent)]
-    table = Table("node", Column("state", no_wrap=True), *columns, title=title, title_justify="left")
+    table = Table(
+        "node", Column("state", no_wrap=True), *columns, title=title, title_justify="left"
+    )
     remarks = []
     # The newest agreement counts.
     newest_epoch = max((status.epoch for status in statuses), default=0)
