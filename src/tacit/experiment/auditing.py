@@ -142,7 +142,7 @@ def audit(
             learn most together, or `"malicious(1):echo"` for a client that deviates. By default the
             worst one and two neighbours, all of them, an eavesdropper, and the server if there is
             one.
-        victim: One client or several whose data are at stake, by number, or by name if they have
+        victim: One client or several whose data are at stake, by position, or by name if they have
             names.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             that a shorter run or its transcript has.
@@ -184,7 +184,7 @@ def audit(
         transcript, final = subject.transcript, subject.final
     victims = [victim] if isinstance(victim, str) or not isinstance(victim, Sequence) else victim
     if names := setting.task.names:
-        victims = [client_position(str(one), names) for one in victims]
+        victims = [client_position(one, names) for one in victims]
         adversaries = adversaries and [
             with_positions(one, names) if isinstance(one, str) else one for one in adversaries
         ]
