@@ -336,3 +336,6 @@ def test_every_client_holds_out_validation_samples_of_its_own():
         assert torch.equal(rows, part[0].flatten().sort().values)
     assert "8 validation samples" in divided.note
     assert "of a client" in misuse_message(whole.with_validation, 0.01)
+    tables["north"] = {"x": list(range(40)), "y": ["a", "b"] * 20}
+    other = data.from_tables(tables, label="y", test=0.2, standardize=False).with_validation(0.25)
+    assert torch.equal(other.client_tests[1][0], divided.client_tests[1][0])
