@@ -4,7 +4,7 @@ import doctest
 import hashlib
 import subprocess
 import sys
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +201,7 @@ def test_import_and_the_embedded_data_need_only_numpy_and_torch():
 
 @pytest.mark.parametrize("module", ["tacit.data.loading", "tacit.data.partitions"])
 def test_examples_in_the_documentation(module):
-    result = doctest.testmod(sys.modules[module])
+    result = doctest.testmod(import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
 
