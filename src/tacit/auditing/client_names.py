@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
 
-# What an adversary's text names: the items of its brackets, names with commas or brackets in quotes.
+# What an adversary's text names: the items of its brackets. Names with commas or brackets are in
+# quotes.
 MEMBERS = re.compile(r'\(((?:"[^"]*"|[^()"])*)\)')
 ITEM = re.compile(r'"[^"]*"|[^,]+')
 SPECIAL = re.compile(r'[,()"]')

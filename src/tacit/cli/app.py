@@ -75,8 +75,8 @@ def audit(
     victim: Annotated[
         list[str] | None,
         typer.Option(
-            help="Client to attack, by name, or by number if no name is one (default: the first, or the "
-            "node whose folder it is; repeatable)."
+            help="Client to attack, by name, or by number if no name is one (default: the first, or "
+            "the node whose folder it is; repeatable)."
         ),
     ] = None,
     iterations: Annotated[
