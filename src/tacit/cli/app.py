@@ -75,7 +75,7 @@ def audit(
     victim: Annotated[
         list[str] | None,
         typer.Option(
-            help="Client to attack, by name, or by number if no name is one (default: the first, or "
+            help="Client to attack, by name, or by number if no name is one (default: first, or "
             "the node whose folder it is; repeatable)."
         ),
     ] = None,
