@@ -127,8 +127,9 @@ class Dataset:
         every = self.owners or (torch.arange(len(self.train)),)
         # By a client's own name: what it holds out does not depend on samples of others.
         names = self.clients or [str(at) for at in range(len(self.owners))]
-        for own, name in zip(every, [(name,) for name in names] or [()], strict=True):
-            generator = torch.Generator().manual_seed(derive_key(seed, "validation", *name) >> 1)
+        keys = [derive_key(seed, "validation", name) for name in names]
+        for own, key in zip(every, keys or [derive_key(seed, "validation")], strict=True):
+            generator = torch.Generator().manual_seed(key >> 1)
             count = round(share * len(own)) if is_number(share) and 0 < share < 1 else 0
             if not 0 < count < len(own):
                 whose = "training samples of a client" if self.owners else "training samples"

@@ -201,7 +201,7 @@ def audit(
     options = AuditOptions(
         victims=list(dict.fromkeys(_number(one) for one in victims)),
         iterations=iterations,
-        steps=steps,
+        steps=_covered_steps(setting.algorithm, steps),
         delta=promised_delta(setting.algorithm) if delta is None else delta,
         attacks=attacks,
         canaries=canaries,
@@ -240,6 +240,16 @@ def _number(victim: int | str) -> int:
     if isinstance(victim, str) and not victim.isdecimal():
         raise Misuse(f"The victim {victim!r} is no client: they have no names.", "Give a number.")
     return int(victim)
+
+
+def _covered_steps(algorithm: Algorithm, steps: int) -> int:
+    """The iterations that bounds of a whole run cover.
+
+    Results may have ended a run early. When they do depends on the data, so a guarantee is that of
+    all iterations that it could have had.
+    """
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    return steps if budget is None else max(steps, int(min(budget.steps, budget.allowed_steps)))
 
 
 def promised_delta(algorithm: Algorithm) -> float:
