@@ -5,12 +5,12 @@ import re
 
 import pytest
 from chaos import run_in_threads
-from federations import PRIVATE, federation, plan
+from federations import PRIVATE, create, federation, plan
 from typer.testing import CliRunner
 
 import tacit
 from tacit.cli.app import app
-from tacit.config.loading import make_config
+from tacit.config.loading import make_config, with_keys
 from tacit.core.errors import Misuse
 from tacit.peer.federation.audited import AuditedFederation, stand_in_task
 from tacit.peer.federation.folders import FederationFolder
@@ -35,21 +35,37 @@ def test_a_members_folder_audits_what_its_neighbours_learn(home):
     assert stored["victims"] == [1]
     assert [one["adversary"] for one in stored["adversaries"]][-1] == f"curious({before},{after})"
     assert f"of client {name}" in result.output
+    assert "--share-scores" not in " ".join(stored["answer"]["limits"])
 
 
 def test_members_are_named(home):
     audited = AuditedFederation.load(home.path)
-    a, b, c, *_ = audited.manifest.names
-    assert audited.adversary(f"curious({a}, {c})+theta0") == "curious(0,2)+theta0"
-    assert audited.adversary(f"malicious({b}):echo") == "malicious(1):echo"
-    assert audited.adversary("worst(2)") == "worst(2)"
+    b = audited.manifest.names[1]
     assert audited.victims([b, "0"]) == [1, 0]
     assert audited.victims([]) == [0]
     assert AuditedFederation.load(home.node(b).path).victims([]) == [1]
     with pytest.raises(Misuse, match="is not a client"):
-        audited.adversary("curious(stranger)")
-    with pytest.raises(Misuse, match="is not a client"):
         audited.victims(["99"])
+
+
+def test_names_that_are_numbers_are_not_mistaken_for_positions(tmp_path):
+    nodes = {name: f"127.0.0.1:{1024 + at}" for at, name in enumerate(["2", "3", "1", "0"])}
+    config = with_keys(plan(RULE, hidden=3, clients=4), "federation", share_metrics=True)
+    home = create(tmp_path / "home", "clinics", nodes, config)
+    options = ["-n", 2, "--out", tmp_path / "audit"]
+    assert run(home.node("3").path, *options).exit_code == 0
+    stored = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert stored["victims"] == [1]
+    assert stored["adversaries"][-1]["adversary"] == "curious(2,1)"
+    # Scores have no noise, and the manifest allows to share them.
+    assert "--share-scores" in stored["answer"]["limits"][-1]
+    result = run(home.path, *options, "--victim", "0", "--adversary", "curious(2)")
+    assert result.exit_code == 0, result.output
+    stored = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert (stored["victims"], stored["adversaries"][0]["adversary"]) == ([3], "curious(2)")
+    assert "curious(2) " in result.output
+    assert "of client 0" in result.output
+    assert run(home.path, "--victim", "4").exit_code != 0
 
 
 @pytest.mark.parametrize("rule", [RULE, PRIVATE], ids=lambda rule: rule["name"])

@@ -187,14 +187,18 @@ def test_bad_input_is_said(folder, words, message):
 def test_clients_with_names_are_found_by_them(folder, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
-    summary = json.loads((copy / "summary.json").read_text())
-    (copy / "summary.json").write_text(json.dumps(summary | {"names": ["oslo", "bern", "1"]}))
-    call("export", copy, "--client", "bern", "--format", "torch", "--out", tmp_path / "m")
-    found = torch.load(tmp_path / "m", weights_only=True)
-    expected = tacit.load(folder).state_dict(1)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    with pytest.raises(tacit.Misuse, match="one of oslo, bern, 1, a number"):
-        call("export", copy, "--client", "rome")
+    summary, run = json.loads((copy / "summary.json").read_text()), tacit.load(folder)
+    names = {"names": ["average", "bern", "1"]}
+    (copy / "summary.json").write_text(json.dumps(summary | names))
+    # The mean of all models is not the model of a client with that name.
+    for client, whose in (("bern", 1), ("1", 2), ("average", "average")):
+        call("export", copy, "--client", client, "--format", "torch", "--out", tmp_path / "m")
+        found, expected = torch.load(tmp_path / "m", weights_only=True), run.state_dict(whose)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    # "0" could be a name or a position.
+    for wrong in ("rome", "0"):
+        with pytest.raises(tacit.Misuse, match="one of average, bern, 1, a number"):
+            call("export", copy, "--client", wrong)
 
 
 def test_a_folder_without_a_run_is_said(tmp_path):

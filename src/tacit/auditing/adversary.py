@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.active.behaviours import BEHAVIOURS
-from tacit.auditing.client_names import client_name
+from tacit.auditing.client_names import client_name, listed
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
 from tacit.record.transcript import Message, Transcript
@@ -132,9 +132,9 @@ class Adversary:
 
     def __str__(self) -> str:
         curious = self.corrupt - self.malicious
-        parts = [f"curious({','.join(map(self.name_of, sorted(curious)))})"] if curious else []
+        parts = [f"curious({listed(sorted(curious), self.names)})"] if curious else []
         if self.malicious:
-            members = f"malicious({','.join(map(self.name_of, sorted(self.malicious)))})"
+            members = f"malicious({listed(sorted(self.malicious), self.names)})"
             parts.append(members if self.behaviour is None else f"{members}:{self.behaviour}")
         if self.listens:
             where = "" if self.edges is None else f" on {self._tapped}"

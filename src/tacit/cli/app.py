@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -74,8 +75,8 @@ def audit(
     victim: Annotated[
         list[str] | None,
         typer.Option(
-            help="Client to attack, by number, or in a federation by name (default: 0, or the node "
-            "whose folder it is; repeatable)."
+            help="Client to attack, by name, or by number if no name is one (default: first, or "
+            "the node whose folder it is; repeatable)."
         ),
     ] = None,
     iterations: Annotated[
@@ -136,6 +137,7 @@ def audit(
     ] = None,
 ) -> None:
     """Find out who can learn what about the data: proved, bounded and measured."""
+    from tacit.auditing.adversary import Adversary
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit import print_audit, print_audits
     from tacit.cli.progress import ProgressBar
@@ -144,6 +146,7 @@ def audit(
     from tacit.experiment.compare import split_outside_brackets
 
     federation, sent, has_transcript, invert = None, None, False, False
+    against: Sequence[Adversary | str] | None = adversary
     if (source / "federation.toml").is_file():
         from tacit.peer.federation.audited import AuditedFederation
 
@@ -160,8 +163,7 @@ def audit(
             )
         federation, invert, attacks = AuditedFederation.load(source), bool(attacks), False
         victims = federation.victims(victim or [])
-        named = [federation.adversary(one) for one in adversary or []]
-        adversary = named or federation.adversaries(victims[0])
+        against = adversary or federation.adversaries(victims[0])
         subjects = {"": federation.subject(allow_code or ())}
     elif algorithms is None:
         subjects = {"": auditing.load_subject(source, overrides or [], data, note=print_note)}
@@ -175,7 +177,7 @@ def audit(
     else:
         folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
         names = next(iter(subjects.values())).experiment.task.names
-        victims = [_client_number(one, names) for one in victim or ["0"]]
+        victims = [_client_number(one, names) for one in victim or []] or [0]
     # Before the attacks, which take minutes.
     require_writable(folder)
     found = {}
@@ -187,7 +189,7 @@ def audit(
         with ProgressBar(Console(stderr=True)) as progress:
             found[label] = auditing.audit(
                 subject,
-                adversary,
+                against,
                 victims,
                 iterations=iterations,
                 delta=delta,

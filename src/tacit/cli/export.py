@@ -63,9 +63,10 @@ def export(
         client = client or name
     else:
         run, client = load(folder), client or "average"
-    named = client in (run.summary.get("names") or ())
-    is_number = client.isascii() and client.isdigit() and not named
-    path = out or run.folder / f"model-{client}{SUFFIXES[form.value]}"
+    names = run.summary.get("names") or ()
+    # Where names are numbers, a number is a name.
+    is_number = client.isascii() and client.isdigit() and not any(map(str.isdecimal, names))
+    path = out or run.folder / f"model-{client.replace('/', '-')}{SUFFIXES[form.value]}"
     architecture = None
     if module is not None:
         from tacit.config.tasks import make_module

@@ -123,10 +123,13 @@ class Dataset:
         If the samples have owners, each client holds out this share of its own. The test samples
         stay unseen: choose options so, then measure once without.
         """
-        key = derive_key(seed, "validation") >> 1
-        generator = torch.Generator().manual_seed(key)
         kept, held = [], []
-        for own in self.owners or (torch.arange(len(self.train)),):
+        every = self.owners or (torch.arange(len(self.train)),)
+        # By a client's own name: what it holds out does not depend on samples of others.
+        names = self.clients or [str(at) for at in range(len(self.owners))]
+        keys = [derive_key(seed, "validation", name) for name in names]
+        for own, key in zip(every, keys or [derive_key(seed, "validation")], strict=True):
+            generator = torch.Generator().manual_seed(key >> 1)
             count = round(share * len(own)) if is_number(share) and 0 < share < 1 else 0
             if not 0 < count < len(own):
                 whose = "training samples of a client" if self.owners else "training samples"

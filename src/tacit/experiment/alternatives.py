@@ -42,10 +42,15 @@ FIRST_LOOK = 3  # iterations in which most candidates already leak
 SHOWN = 3  # candidates that are described
 FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
+SHARED_SCORES = (
+    "Not part of any message: nodes with `--share-scores` tell loss, accuracy and majority "
+    "baseline, which are computed from their data without noise. The answer is for other nodes."
+)
 DECLARED = (
     "`[data.schema]` with public constants for numbers and the categories of other columns, and "
-    "`data.classes`: nothing is shared before training, where nothing has noise. Guarantees need "
-    "that. With `data.standardize = false` no sums are shared either."
+    "`data.classes`, or `data.target` with constants for a number: nothing is shared before "
+    "training, where nothing has noise. Guarantees need that. With `data.standardize = false` no "
+    "sums are shared either."
 )
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
@@ -96,7 +101,10 @@ class Candidate:
 def with_alternatives(
     answer: Answer, audit: Audit, experiment: Experiment, progress: Progress | None = None
 ) -> Answer:
-    """The answer with what would change it; `progress` is called as in `tacit.audit`."""
+    """The answer with what would change it, and with what nodes may share beside messages.
+
+    `progress` is called as in `tacit.audit`.
+    """
     report = progress or (lambda what, done, of: None)
     if not experiment.setting.world.is_static:
         # Proofs for whole runs need iterations that are alike.
@@ -106,7 +114,8 @@ def with_alternatives(
         found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
     if experiment.task.disclosure:
         found.insert(0, DECLARED)
-    return replace(answer, changes=found)
+    shared = [SHARED_SCORES] if experiment.config.shares_metrics else []
+    return replace(answer, changes=found, limits=[*answer.limits, *shared])
 
 
 def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]:

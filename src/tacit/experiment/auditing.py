@@ -142,7 +142,7 @@ def audit(
             learn most together, or `"malicious(1):echo"` for a client that deviates. By default the
             worst one and two neighbours, all of them, an eavesdropper, and the server if there is
             one.
-        victim: One client or several whose data are at stake, by number, or by name if they have
+        victim: One client or several whose data are at stake, by position, or by name if they have
             names.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             that a shorter run or its transcript has.
@@ -184,7 +184,7 @@ def audit(
         transcript, final = subject.transcript, subject.final
     victims = [victim] if isinstance(victim, str) or not isinstance(victim, Sequence) else victim
     if names := setting.task.names:
-        victims = [client_position(str(one), names) for one in victims]
+        victims = [client_position(one, names) for one in victims]
         adversaries = adversaries and [
             with_positions(one, names) if isinstance(one, str) else one for one in adversaries
         ]
@@ -201,7 +201,7 @@ def audit(
     options = AuditOptions(
         victims=list(dict.fromkeys(_number(one) for one in victims)),
         iterations=iterations,
-        steps=steps,
+        steps=_covered_steps(setting.algorithm, steps),
         delta=promised_delta(setting.algorithm) if delta is None else delta,
         attacks=attacks,
         canaries=canaries,
@@ -240,6 +240,16 @@ def _number(victim: int | str) -> int:
     if isinstance(victim, str) and not victim.isdecimal():
         raise Misuse(f"The victim {victim!r} is no client: they have no names.", "Give a number.")
     return int(victim)
+
+
+def _covered_steps(algorithm: Algorithm, steps: int) -> int:
+    """The iterations that bounds of a whole run cover.
+
+    Results may have ended a run early. When they do depends on the data, so a guarantee is that of
+    all iterations that it could have had.
+    """
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    return steps if budget is None else max(steps, int(min(budget.steps, budget.allowed_steps)))
 
 
 def promised_delta(algorithm: Algorithm) -> float:

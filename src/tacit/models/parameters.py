@@ -71,10 +71,11 @@ def select_model(theta: Tensor, client: int | str, names: Sequence[str] = ()) ->
     Raises:
         Misuse: If there is no such client.
     """
-    if isinstance(client, str) and client in names:
-        return theta[list(names).index(client)]
+    # Also if a client has this name: a client's own model is not given away as the mean of all.
     if isinstance(client, str) and client == "average":
         return theta.mean(0)
+    if isinstance(client, str) and client in names:
+        return theta[list(names).index(client)]
     if not is_count(client, 0) or client >= len(theta):
         also = f"one of {', '.join(names)}, " if names else ""
         raise Misuse(

@@ -4,7 +4,7 @@ import doctest
 import hashlib
 import subprocess
 import sys
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +201,7 @@ def test_import_and_the_embedded_data_need_only_numpy_and_torch():
 
 @pytest.mark.parametrize("module", ["tacit.data.loading", "tacit.data.partitions"])
 def test_examples_in_the_documentation(module):
-    result = doctest.testmod(sys.modules[module])
+    result = doctest.testmod(import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -336,3 +336,6 @@ def test_every_client_holds_out_validation_samples_of_its_own():
         assert torch.equal(rows, part[0].flatten().sort().values)
     assert "8 validation samples" in divided.note
     assert "of a client" in misuse_message(whole.with_validation, 0.01)
+    tables["north"] = {"x": list(range(40)), "y": ["a", "b"] * 20}
+    other = data.from_tables(tables, label="y", test=0.2, standardize=False).with_validation(0.25)
+    assert torch.equal(other.client_tests[1][0], divided.client_tests[1][0])

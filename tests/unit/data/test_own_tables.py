@@ -251,6 +251,8 @@ def test_arrays_per_client(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(10, 2, 3)), y=np.arange(10) % 3)
     dataset = from_tables(f"{tmp_path}/{{client}}.npz", test=0.3)
     assert dataset.classes == 3
+    assert "largest in the clients' arrays" in dataset.disclosure
+    assert from_tables(f"{tmp_path}/{{client}}.npz", classes=3).disclosure == ""
     assert dataset.train.x.shape == (14, 2, 3)
     assert dataset.client_tests is not None
     assert [len(y) for _, y in dataset.client_tests] == [3, 3]

@@ -10,11 +10,14 @@ from safetensors.torch import load_file
 
 from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Interrupted
+from tacit.experiment.auditing import audit, load_subject
 from tacit.experiment.run import ProgressListener, run
 from tacit.privacy.guarantee import Budget
 
 # Noise for fewer than the 15 iterations of the small experiment.
 SHORT = ("algorithm.momentum=0.5", "privacy.noise_multiplier=1.3")
+# No loss is as much better as that.
+STOPPING = ("stop.patience=1", "stop.min_change=1000.0")
 
 
 @pytest.fixture
@@ -112,3 +115,20 @@ def test_clients_that_start_from_different_models_are_refused(run_private, tmp_p
     message = misuse_message(run_private, "model.init=independent")
     assert_mentions(message, "trains one model", 'init="same"')
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ended", "covered"), [(STOPPING, 5, 15), (SHORT, 8, 8)], ids=["stop", "budget"]
+)
+def test_audits_bound_all_iterations_that_a_run_could_have_had(
+    run_private, dataset, overrides, ended, covered
+):
+    """Results that end a run early depend on the data; a spent budget does not."""
+    outcome = run_private(*overrides)
+    assert outcome.summary["steps"] == ended
+    subject = load_subject(outcome.folder.path, dataset=dataset)
+    options = {"iterations": 2, "attacks": False, "heat_map": False}
+    (ledger,) = audit(subject, "curious(1)", 0, **options).results[0].ledgers
+    assert ledger.run_steps == covered
+    spent = budget_of(outcome.summary["privacy"]).spent(covered)
+    assert ledger.best.epsilon == pytest.approx(spent, rel=0.01)

@@ -24,6 +24,10 @@ from tacit.data.own.spec import Scaling, TableSpec, public_target
 from tacit.data.own.table import Table
 
 TEST_SHARE = 0.2
+COUNTED_CLASSES = (
+    "the number of classes is one more than the largest in the clients' arrays: all clients learn "
+    "it. To avoid this, declare data.classes"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,8 @@ def from_tables(
             raise Misuse(f"target = {target!r}, but classes are set.", "Remove one of them.")
         number = None if declared is None else public_target(declared)
         loaded, class_names = _load_arrays(parts, classes, shared, share, seed, number is not None)
-        inputs, disclosure = "arrays", ""
+        collected = classes is None and number is None
+        inputs, disclosure = "arrays", COUNTED_CLASSES if collected else ""
     else:
         if label is None:
             raise Misuse(f"{origin} is a table, and label is not set.", "Name the column to learn.")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from tacit.auditing.client_names import client_position, with_positions
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.client_names import client_position
 from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.tasks import clip_gradients, make_task, make_training_task
 from tacit.core.errors import Misuse
@@ -66,18 +67,14 @@ class AuditedFederation:
         chosen = list(given) or [self.member or names[0]]
         return [client_position(one.strip(), names) for one in chosen]
 
-    def adversary(self, text: str) -> str:
-        """The text of an adversary with positions in place of names."""
-        return with_positions(text, self.manifest.names)
-
-    def adversaries(self, victim: int) -> list[str]:
+    def adversaries(self, victim: int) -> list[Adversary | str]:
         """Who is audited by default: the worst neighbour, the worst two, and all of them.
 
         No eavesdropper: messages between nodes are encrypted.
         """
         edges = self.manifest.graph.edges
         near = sorted({*edges[edges[:, 0] == victim, 1], *edges[edges[:, 1] == victim, 0]})
-        every = f"curious({','.join(map(str, near))})"
+        every = Adversary.curious(*map(int, near))
         return [*(f"worst({size})" for size in (1, 2) if size < len(near)), every]
 
     def describe(self) -> str:

@@ -91,8 +91,8 @@ def write_node_report(
     }
     lead = (
         f"Node {audited.member} of {manifest.federation}, generation {manifest.generation}: "
-        f"{len(manifest.members)} members train with {found.setting.algorithm.name}. Client {own} "
-        "is this node. Of its data, the page tells only how well its model predicts them."
+        f"{len(manifest.members)} members train with {found.setting.algorithm.name}. "
+        "Of this node's data, the page tells only how well its model predicts them."
     )
     try:
         alerts = warning_box(summary.get("alerts", ()))
