@@ -169,26 +169,24 @@ def comparison_table(comparison: Comparison) -> Table:
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
     table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
     table.add_column("algorithm", overflow="fold")
-    if comparison.has_guarantees:
-        table.add_column("ε", justify="right")
     loss = ["loss"] * (metric != "loss")
-    for name in (metric_header(metric), "difference", *loss, "sent"):
+    epsilon = ["ε"] * comparison.has_guarantees
+    for name in (metric_header(metric), "difference", *epsilon, *loss, "sent"):
         table.add_column(name, justify="right", no_wrap=True)
     form = metric_form(metric)
     for row in rows:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
-            *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
             pair_cell(row.value(metric), form),
             pair_cell(row.difference, f"+{form}"),
+            *([guarantee_text(row.epsilon)] * len(epsilon)),
             *([pair_cell(row.loss, ".4g")] * len(loss)),
             format_bytes(row.bytes_sent),
         )
     known = [row.baseline for row in rows if row.baseline is not None]
     if known and metric == "accuracy":
-        unpromised = [""] if comparison.has_guarantees else []
         table.add_section()
-        table.add_row("majority baseline", *unpromised, f"{sum(known) / len(known):.2f}")
+        table.add_row("majority baseline", f"{sum(known) / len(known):.2f}")
     return table
 
 

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from support.misuse import assert_mentions, misuse_message
+from tacit.cli.metric_tables import further_metrics
 from tacit.cli.runs import comparison_table
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, make_variant, split_outside_brackets
@@ -220,10 +221,10 @@ def test_a_promise_is_for_the_algorithms_that_can_keep_it(small, tmp_path):
     assert epsilons["private-sgd"] == pytest.approx(3.0, rel=1e-3)
     assert epsilons["decor"] == pytest.approx(3.0, rel=1e-3)
     assert [row["epsilon"] for row in comparison.as_dict()["rows"]] == list(epsilons.values())
-    column = comparison_table(comparison).columns[1]
+    column = comparison_table(comparison).columns[3]
     assert (column.header, list(column.cells)) == ("ε", ["3", "none", "3", ""])
     page = write_report(comparison.folders, tmp_path / "report.html", title="t").read_text()
-    assert page.count(">ε</th>") == 2  # of runs, and of means over seeds
+    assert page.count(">ε</th>") == 1
     assert ">none</td>" in page
 
 
@@ -265,6 +266,15 @@ def test_differences_are_of_the_chosen_metric(small, tmp_path):
     assert stored["metric"] == "auc"
     assert stored["rows"][1]["metrics"]["auc"]["mean"] == second.metrics["auc"][0]
     assert [str(column.header) for column in comparison_table(comparison).columns][1] == "auc"
+    names, owners, _, differences = (
+        list(column.cells) for column in further_metrics(comparison).columns
+    )
+    assert names[:2] == ["accuracy, %"] * 2
+    assert owners[:3] == [*labels, "majority baseline"]
+    mean = second.differences["accuracy"][0]
+    assert mean == pytest.approx(second.accuracy[0] - first.accuracy[0])
+    assert differences[1].startswith(f"{mean:+.2f} ± ")
+    assert stored["rows"][1]["differences"]["auc"]["mean"] == second.difference[0]
 
 
 def test_accuracies_have_the_baseline_below_them(small, tmp_path):

@@ -41,7 +41,7 @@ def folders(tmp_path_factory):
     plan = [(tacit.DSGT(lr=0.05), seed) for seed in SEEDS]
     plan += [(tacit.DPSGD(lr=0.5), seed) for seed in (*SEEDS, 9)]
     return [
-        tacit.simulate(algorithm, task, graph, steps=8, seed=seed).save(
+        tacit.simulate(algorithm, task, graph, steps=8, seed=seed, metrics=["auc"]).save(
             base / f"{algorithm.name}-{seed}"
         )
         for algorithm, seed in plan
@@ -91,6 +91,24 @@ def test_differences_use_the_seeds_that_both_have(groups):
     assert (float(line["low"]), float(line["high"])) == pytest.approx(tuple(expected))
 
 
+def test_further_metrics_have_a_line_in_every_table(groups):
+    for text in (means_csv(groups), differences_csv(groups)):
+        assert "auc_mean" in {line["measure"] for line in rows(text)}
+    assert (
+        float(rows(runs_csv(groups))[0]["auc_mean"])
+        == groups[0].runs[0].summary.metrics["auc"].mean
+    )
+    assert "& AUC &" in latex_table(groups)
+
+
+def test_equal_differences_have_no_interval(groups):
+    [line] = [one for one in rows(differences_csv(groups)) if one["measure"] == "bytes_sent"]
+    assert (line["deviation"], line["low"], line["high"]) == ("0.0", "", "")
+    same = [groups[0], replace(groups[0], name="again")]
+    assert "no interval where the deviation over seeds is zero" in latex_table(same)
+    assert "$[" not in latex_table(same)
+
+
 def test_one_seed_has_a_mean_and_no_interval(groups):
     single = [replace(groups[0], runs=groups[0].runs[:1])]
     [line] = [one for one in rows(means_csv(single)) if one["measure"] == "loss_mean"]
@@ -112,8 +130,10 @@ def test_latex_has_one_line_per_group_and_escapes(groups):
     assert len(body) == 2
     columns = text.split(r"\begin{tabular}{")[1].split("}")[0]
     assert all(line.count(" & ") == len(columns) - 1 for line in body)
-    assert body[0].endswith(r"-- \\")
-    assert "$[" in body[1]
+    differences = text.split(r"\midrule")[2].split(r"\bottomrule")[0].strip().splitlines()
+    assert [line.split(" & ")[1] for line in differences] == [r"Accuracy (\%)", "AUC", "Loss"]
+    assert all(line.strip().startswith("d-psgd & ") for line in differences)
+    assert "$[" in differences[0]
     assert r"\toprule" in text
     assert r"\times 10^{" in text
 
