@@ -64,7 +64,7 @@ from tacit.core.schedules import (
 )
 from tacit.data.augmentation import Augment as Augment
 from tacit.engines.robust_mixing import Robust as Robust
-from tacit.experiment.auditing import audit as audit
+from tacit.experiment.auditing import audit as audit, save_audit as save_audit
 from tacit.experiment.saved import SavedRun as SavedRun, load as load
 from tacit.graph import (
     Absence as Absence,

@@ -128,11 +128,13 @@ def _overview(audit: Audit) -> Table:
 
     every = [leakage for result in audit.results for leakage in result.leakage]
     asked = [q for q in QUESTIONS if any(leakage.of(q).when for leakage in every)]
-    table = Table(caption="computed / all: = exactly, ~ with noise")
+    # Names are long: without padding all columns fit into 80 characters.
+    padding = (0, 0) if audit.setting.task.names else (0, 1)
+    table = Table(caption="computed / all: = exactly, ~ with noise", padding=padding)
     for name in ("adversary", "of", "verdict", *asked, "bound"):
-        width = 12 if name == "adversary" else None
         title = "diff." if name == "difference" else name
-        table.add_column(title, overflow="fold", min_width=width)
+        # No header is broken inside a word.
+        table.add_column(title, overflow="fold", min_width=len(title), no_wrap=name in asked)
     for result in audit.results:
         for leakage, ledger, verdict in zip(
             result.leakage, result.ledgers, result.verdicts, strict=True

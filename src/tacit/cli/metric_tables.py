@@ -73,7 +73,8 @@ def further_metrics(comparison: Comparison) -> Table:
     table = Table(title="Further metrics", title_justify="left")
     table.add_column("metric")
     table.add_column("algorithm", overflow="fold")
-    table.add_column("value", justify="right", no_wrap=True)
+    for name in ("value", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
     names = dict.fromkeys(name for row in comparison.rows for name in ("accuracy", *row.metrics))
     if metric_form(comparison.metric).endswith("g"):
         names["loss"] = None
@@ -81,10 +82,13 @@ def further_metrics(comparison: Comparison) -> Table:
         for row in comparison.rows:
             value = row.value(name)
             if name != comparison.metric and value is not None:
-                text = pair_cell(value, metric_form(name))
-                if name == "accuracy" and row.baseline is not None:
-                    text += f" (majority {row.baseline:.2f})"
-                table.add_row(metric_header(name), row.label, text)
+                form = metric_form(name)
+                cells = pair_cell(value, form), pair_cell(row.differences.get(name), f"+{form}")
+                table.add_row(metric_header(name), row.label, *cells)
+        known = [row.baseline for row in comparison.rows if row.baseline is not None]
+        if name == "accuracy" != comparison.metric and known:
+            table.add_row("", "majority baseline", f"{sum(known) / len(known):.2f}")
+        table.add_section()
     return table
 
 

@@ -169,27 +169,25 @@ def comparison_table(comparison: Comparison) -> Table:
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
     table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
     table.add_column("algorithm", overflow="fold")
-    if comparison.has_guarantees:
-        table.add_column("ε", justify="right")
     form = metric_form(metric)
     # Metrics with many digits leave no room for the loss: it is among the further metrics.
     loss = ["loss"] * (not form.endswith("g"))
-    for name in (metric_header(metric), "difference", *loss, "sent"):
+    epsilon = ["ε"] * comparison.has_guarantees
+    for name in (metric_header(metric), "difference", *epsilon, *loss, "sent"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
-            *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
             pair_cell(row.value(metric), form),
             pair_cell(row.difference, "+.2g" if form.endswith("g") else f"+{form}"),
+            *([guarantee_text(row.epsilon)] * len(epsilon)),
             *([pair_cell(row.loss, ".4g")] * len(loss)),
             format_bytes(row.bytes_sent),
         )
     known = [row.baseline for row in rows if row.baseline is not None]
     if known and metric == "accuracy":
-        unpromised = [""] if comparison.has_guarantees else []
         table.add_section()
-        table.add_row("majority baseline", *unpromised, f"{sum(known) / len(known):.2f}")
+        table.add_row("majority baseline", f"{sum(known) / len(known):.2f}")
     return table
 
 

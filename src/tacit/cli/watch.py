@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tacit.core.errors import Misuse
 from tacit.core.provenance import current_provenance
+from tacit.experiment.signals import stop_requests
 from tacit.peer.monitoring.http_server import PLAIN, Pages, Request, Response, serve_pages
 from tacit.report.report import report_page
 
@@ -16,18 +17,17 @@ REFRESH = 5  # seconds after which a page of a run that has not ended loads agai
 HTML = "text/html; charset=utf-8"
 
 
-def serve_report(
-    find_runs: Callable[[], list[Path]], port: int, stop: threading.Event | None = None
-) -> None:
-    """Serve the report of these runs until Ctrl-C, or until `stop` is set."""
+def serve_report(find_runs: Callable[[], list[Path]], port: int) -> None:
+    """Serve the report of these runs until Ctrl-C, SIGINT or SIGTERM."""
     # Errors appear before the server starts.
     watched_page(find_runs())
-    with serve_pages(port, report_pages(find_runs)) as bound:
+    # A shell starts background jobs with SIGINT ignored, so it needs a handler of its own.
+    with (
+        stop_requests(second_kills=True) as stop,
+        serve_pages(port, report_pages(find_runs)) as bound,
+    ):
         print(f"Report: http://127.0.0.1:{bound}/ (Ctrl-C ends this)", flush=True)
-        try:
-            (stop or threading.Event()).wait()
-        except KeyboardInterrupt:
-            return
+        stop.wait()
 
 
 def report_pages(find_runs: Callable[[], list[Path]]) -> Pages:

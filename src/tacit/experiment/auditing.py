@@ -14,6 +14,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.client_names import client_position, with_positions
 from tacit.auditing.options import AuditOptions
@@ -265,21 +266,91 @@ def write_audit(
 
     Before, it examines what would change the answer; `progress` is called as in `audit`.
     """
-    from tacit.auditing.answer import answer_of
     from tacit.experiment.alternatives import with_alternatives
+
+    require_writable(out)
+    answer = with_alternatives(audit.answer, audit, subject.experiment, progress)
+    folder = None if subject.folder is None else subject.folder.path
+    title = f"Audit of {audit.setting.algorithm.name} on {subject.experiment.config.task_name}"
+    return _write_files(audit, answer, out, folder, title)
+
+
+def save_audit(audit: Audit, folder: Path | str) -> Path:
+    """Write an audit into the folder of its run, or into a folder of its own.
+
+    The folder gets audit.json with all numbers, and report.html, which starts with the answer
+    whether it is safe to take part. Later reports of the run keep the audit.
+
+    Args:
+        audit: What `tacit.audit` returned.
+        folder: Where `Run.save` or `tacit run` wrote the run; or any other folder, for a page of
+            the audit alone.
+
+    Returns:
+        The page.
+
+    Raises:
+        Misuse: If the folder has another run or cannot be written.
+
+    Example:
+        >>> import tempfile, tacit, torch
+        >>> task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.zeros(5, 2))
+        >>> graph = tacit.Topology.ring(5).mixing("metropolis")
+        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=4)
+        >>> folder = run.save(tempfile.mkdtemp())
+        >>> tacit.save_audit(tacit.audit(run, "curious(1)"), folder).name
+        'report.html'
+    """
+    given: tuple[Any, Any] = audit, folder
+    if not isinstance(given[0], Audit):
+        raise Misuse(
+            f"The audit is a {type(given[0]).__name__}.", "Give what tacit.audit returned."
+        )
+    if not isinstance(given[1], str | Path):
+        raise Misuse(f"folder is a {type(given[1]).__name__}.", "Give the name of a folder.")
+    path = Path(folder)
+    require_writable(path)
+    is_run = (path / "history.jsonl").exists()
+    if is_run:
+        _check_same_run(audit, path)
+    title = f"Audit of {audit.setting.algorithm.name}"
+    return _write_files(audit, audit.answer, path, path if is_run else None, title)[1]
+
+
+def _check_same_run(audit: Audit, folder: Path) -> None:
+    """Raise Misuse if the audit is not one of the run in this folder."""
+    file, setting = RunFolder(folder).summary, audit.setting
+    if not file.exists():
+        return  # The run has not ended.
+    summary = read_json(file)
+    audited = {
+        "algorithm": setting.algorithm.name,
+        "clients": setting.graph.clients,
+        "parameters": setting.task.parameters,
+        "seed": int(setting.seed),
+    }
+    for key, value in audited.items():
+        if summary.get(key) != value:
+            raise Misuse(
+                f"The run in {folder} is another one: its {key} is {summary.get(key)}, that of the "
+                f"audited run is {value}.",
+                "Give the folder of the audited run, or a new folder.",
+            )
+
+
+def _write_files(
+    audit: Audit, answer: Answer, out: Path, folder: Path | None, title: str
+) -> tuple[Path, Path]:
+    """Write audit.json and report.html into `out`; `folder` is that of the run, if there is one."""
     from tacit.report.audit_sections import audit_page, stored_audit
     from tacit.report.report import write_report
     from tacit.report.stored_audit import FILE, config_digest
 
-    require_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     numbers, page = out / "audit.json", out / "report.html"
-    answer = with_alternatives(answer_of(audit), audit, subject.experiment, progress)
     write_json(numbers, audit.as_dict() | {"answer": answer.as_dict()})
     made = current_provenance()
-    folder = None if subject.folder is None else subject.folder.path
     stored = stored_audit(audit, answer, "" if folder is None else config_digest(folder), made)
-    title = f"Audit of {audit.setting.algorithm.name} on {subject.experiment.config.task_name}"
     if folder is not None and (folder / "history.jsonl").exists():
         # In the folder of the run, later reports find it.
         write_json(out / FILE, stored.model_dump())

@@ -44,6 +44,7 @@ class ComparisonRow:
         baseline: Majority baseline in percent, the mean over seeds, if the task has accuracies.
         metrics: Further ones by name; those on clients' own test sets start with "own_test.".
         misleading: Number of runs whose accuracy misleads: see `alerts` of their summaries.
+        differences: To the first row, paired by seed, of every metric by name.
     """
 
     label: str
@@ -57,13 +58,15 @@ class ComparisonRow:
     baseline: float | None = None
     metrics: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     misleading: int = 0
+    differences: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None for numbers that are not finite."""
         plain = dataclasses.asdict(self)
         for key in ("accuracy", "difference", "loss", "msd_db"):
             plain[key] = _plain_pair(plain[key])
-        plain["metrics"] = {name: _plain_pair(pair) for name, pair in self.metrics.items()}
+        for key in ("metrics", "differences"):
+            plain[key] = {name: _plain_pair(pair) for name, pair in plain[key].items()}
         return plain
 
     def value(self, metric: str) -> tuple[float, float] | None:
@@ -272,18 +275,15 @@ def make_row(
         Misuse: If the runs do not have the metric.
     """
     accuracy, msd = _values(runs, "accuracy"), _values(runs, "msd_db")
-    values, base = _values(runs, metric), _values(first, metric)
-    if not values and metric not in ("accuracy", "msd_db"):
+    if not _values(runs, metric) and metric not in ("accuracy", "msd_db"):
         known = ["accuracy", "loss", *_further(runs)]
         raise unknown_name(f"--metric {metric}: the runs of {label} have none.", metric, known)
-    difference = None
-    if runs is not first and values and base:
-        difference = mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
+    differences = {} if runs is first else _differences(runs, first)
     baselines = [run["baseline"] for run in runs if run.get("baseline") is not None]
     return ComparisonRow(
         label,
         mean_and_deviation(accuracy) if accuracy else None,
-        difference,
+        differences.get(metric),
         mean_and_deviation(_values(runs, "loss")),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
@@ -292,7 +292,20 @@ def make_row(
         statistics.fmean(baselines) if baselines else None,
         {name: mean_and_deviation(_values(runs, name)) for name in _further(runs)},
         sum(bool(run.get("alerts")) for run in runs),
+        differences,
     )
+
+
+def _differences(
+    runs: list[dict[str, Any]], first: list[dict[str, Any]]
+) -> dict[str, tuple[float, float]]:
+    """The differences of all metrics that both variants have, paired by seed."""
+    found = {}
+    for name in ("accuracy", "msd_db", "loss", *_further(runs)):
+        values, base = _values(runs, name), _values(first, name)
+        if values and len(values) == len(base):
+            found[name] = mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
+    return found
 
 
 def _epsilon(runs: list[dict[str, Any]]) -> float | None:

@@ -110,6 +110,7 @@ def _summary(
         "steps": state.step,
         "rounds": last["round"],
         "clients": task.clients,
+        **({"names": list(task.names)} if task.names else {}),
         "parameters": task.parameters,
         **{name: value for name, value in last.items() if name not in ("round", "step")},
         "seed": run["seed"],

@@ -18,6 +18,7 @@ from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.report.figure_data import csv_text
 from tacit.report.style import (
+    FIGURE_WIDTH,
     GRID,
     HEAT,
     HEAT_INK,
@@ -40,7 +41,8 @@ STATUSES = {
     "hidden": (GRID, "not known"),
 }
 MAX_NUMBERED = 24  # clients up to which cells of the heat map show the noise
-PICTURES = 10  # samples shown of an attack
+NARROW_LEGEND = {"handlelength": 1.0, "columnspacing": 1.0}
+PICTURES = 6  # samples shown of an attack
 
 
 @plot_style()
@@ -49,7 +51,7 @@ def exposure_figure(exposure: Exposure, names: Sequence[str] = ()) -> Figure:
     levels = exposure.levels
     clients = len(levels)
     # Inches: cells are large enough for a number, up to the width of a page.
-    width = min(9.0, max(5.6, 0.42 * clients + 0.8))
+    width = min(9.0, max(FIGURE_WIDTH, 0.42 * clients + 0.8))
     figure, axes = new_figure(width, width + 0.8)
     axes.grid(False)
     for row, column in np.ndindex(clients, clients):
@@ -115,7 +117,7 @@ def timeline_csv(leakage: Leakage) -> str:
 @plot_style()
 def timeline_figure(leakage: Leakage) -> Figure:
     """A row per question, a cell per iteration: exact, noisy or hidden."""
-    figure, axes = new_figure(5.6, 2.2)
+    figure, axes = new_figure(FIGURE_WIDTH, 2.1)
     axes.grid(False)
     answered = {name: series for name in QUESTIONS if (series := leakage.of(name)).when}
     for row, (name, series) in enumerate(answered.items()):
@@ -128,7 +130,7 @@ def timeline_figure(leakage: Leakage) -> Figure:
     axes.set(xlabel="iteration, or number of the batch")
     axes.set_yticks(range(len(answered)), answered)
     handles = [Patch(facecolor=colour, label=label) for colour, label in STATUSES.values()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, **NARROW_LEGEND)
     return figure
 
 
@@ -151,10 +153,9 @@ def pictures_figure(attack: ReconstructionResult) -> Figure:
     order = match(attack.guess.double(), attack.truth.double())
     guess = reorder(attack.guess, order).flatten(0, 1)[:PICTURES]
     truth = attack.truth.flatten(0, 1)[:PICTURES]
+    figure = Figure(figsize=(FIGURE_WIDTH, 1.5), layout="constrained")
     # Unused columns keep a few pictures from filling the width.
-    columns = max(len(truth), 6)
-    figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
-    grid = figure.subplots(2, columns, squeeze=False)
+    grid = figure.subplots(2, PICTURES, squeeze=False)
     for axes in grid[:, len(truth) :].flat:
         axes.set_axis_off()
     low, high = float(truth.min()), float(truth.max())
@@ -165,14 +166,14 @@ def pictures_figure(attack: ReconstructionResult) -> Figure:
             picture = sample.double().clamp(low, high).sub(low).div(max(high - low, 1e-12))
             grey = {"cmap": "gray", "vmin": 0, "vmax": 1}  # ignored by pictures in colour
             axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest", **grey)
-        grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+        grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
     return figure
 
 
 @plot_style()
 def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
     """True positives over false positives of every score."""
-    figure, axes = new_figure(4.6, 4.4)
+    figure, axes = new_figure(FIGURE_WIDTH, FIGURE_WIDTH - 0.2)
     axes.plot([0, 1], [0, 1], color=MUTED, linestyle=":", linewidth=1)
     for number, result in enumerate(memberships):
         label = f"{result.score}: AUC {result.roc.auc:.2f}"

@@ -22,7 +22,6 @@ from tacit.report.provenance_section import provenance_html
 from tacit.report.stored_audit import StoredAnswer, StoredAudit
 from tacit.report.style import svg
 
-MAX_SMALL_MAP = 10  # clients of a heat map that fits beside another figure
 SHOWN_TERMS = 12  # of a combination that is a proof
 
 
@@ -142,7 +141,7 @@ def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:
 
 
 def _knowledge_pictures(audit: Audit) -> str:
-    cards = []
+    html, cards = "", []
     if audit.exposure is not None:
         name = "Who learns what about each client"
         caption = (
@@ -152,16 +151,15 @@ def _knowledge_pictures(audit: Audit) -> str:
         )
         drawing = figures.exposure_figure(audit.exposure, audit.setting.task.names)
         data = figures.exposure_csv(audit.exposure, audit.setting.task.names)
-        is_large = len(audit.exposure.levels) > MAX_SMALL_MAP
         picture = svg(drawing, name, caption, data=data)
-        cards.append(card(name, picture, caption, full=is_large))
+        html = grid([card(name, picture, caption, full=True)])
     for result in audit.results:
         for leakage in result.leakage:
             name = f"{result.adversary} about {leakage.victim_text}"
             drawing = figures.timeline_figure(leakage)
             data = figures.timeline_csv(leakage)
             cards.append(card(name, svg(drawing, f"What is known when: {name}", data=data)))
-    return grid(cards)
+    return html + grid(cards)
 
 
 def _proved(audit: Audit) -> str:

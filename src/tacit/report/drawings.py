@@ -20,6 +20,7 @@ from tacit.record.run_files import MAX_DRAWN_EDGES
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.report.plots import Numbers
 from tacit.report.style import (
+    FIGURE_WIDTH,
     INK,
     MUTED,
     PALETTE,
@@ -65,7 +66,7 @@ def graph_figure(graph: StoredGraph) -> Figure:
     nearest = float(np.asarray(cKDTree(places).query(places, k=2)[0])[:, 1].min())
     largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
     radius = max(smallest, min(largest, 0.36 * nearest))
-    figure, axes = new_figure(4.6, 4.6)
+    figure, axes = new_figure(FIGURE_WIDTH, FIGURE_WIDTH)
     axes.set_axis_off()
     axes.set_aspect("equal")
     lines, heads = _edge_outlines(edges, places, radius, graph.directed)
@@ -92,7 +93,7 @@ def graph_figure(graph: StoredGraph) -> Figure:
         _add_outlines(axes, circles, facecolor=PALETTE[0], edgecolor="none", linewidth=1.6)
     box = Outline.make_compound_path(*lines, *circles).get_extents().padded(0.02)
     axes.set(xlim=(box.x0, box.x1), ylim=(box.y0, box.y1))
-    figure.set_figheight(min(5.0, max(1.0, 4.6 * box.height / box.width)))
+    figure.set_figheight(min(4.6, max(1.0, FIGURE_WIDTH * box.height / box.width)))
     return figure
 
 
@@ -187,8 +188,8 @@ def partition_figure(partition: StoredPartition) -> Figure:
     # With many classes, the legend shows eight steps of the colour scale.
     named = range(classes) if classes <= 20 else [round(k * (classes - 1) / 7) for k in range(8)]
     widest = max(len(partition.classes[k]) for k in named)
-    columns = max(1, min(len(named), 5 if widest <= 8 else 4 if widest <= 12 else 2))
-    figure, axes = new_figure(5.6, 3.1 + 0.2 * math.ceil(len(named) / columns))
+    columns = max(1, min(len(named), 5 if widest <= 5 else 3 if widest <= 12 else 2))
+    figure, axes = new_figure(FIGURE_WIDTH, 2.6 + 0.2 * math.ceil(len(named) / columns))
     axes.grid(False, axis="x")
     handles = []
     for k, colour in enumerate(class_colours(classes)):

@@ -20,6 +20,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 
 from tacit.record.history import History
 from tacit.report.style import (
+    FIGURE_WIDTH,
     MUTED,
     label_series,
     legend_label,
@@ -30,7 +31,7 @@ from tacit.report.style import (
 
 Numbers = npt.NDArray[np.float64]
 
-WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2  # in inches
+WIDTH, HEIGHT, LEGEND_ROW = FIGURE_WIDTH, 2.6, 0.2  # in inches
 MAX_RANGES = 6  # with more curves, only the means are drawn
 MAX_POINTS = 1_000  # more on one curve are not visible, and make the page large
 
@@ -78,7 +79,7 @@ def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
         level = known.pop()
         dotted = {"color": MUTED, "linestyle": ":", "linewidth": 1.3, "zorder": 1}
         axes.axhline(level, **dotted)
-        place = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8, "color": MUTED}
+        place = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 9, "color": MUTED}
         text = f"majority baseline {level:.1f} %"
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), ha="right", **place)
 
@@ -180,7 +181,7 @@ def _draw(
     """A figure with one curve per series and its axes; `spread` curves are means over clients."""
     runs, key = _legend(series, spread)
     widest = max((len(handle.get_label()) for handle in [*runs, *key]), default=0)
-    columns = max(1, min(3, max(len(runs), len(key)), 78 // (widest + 7)))
+    columns = max(1, min(3, max(len(runs), len(key)), 56 // (widest + 7)))
     blank = [Line2D([], [], alpha=0, label=" ")] * (-len(runs) % columns if key else 0)
     handles = [*runs, *blank, *key]
     rows = math.ceil(len(handles) / columns)

@@ -14,7 +14,16 @@ from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup
 from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
 from tacit.report.page import card, collapsible, format_number, grid, of_series, table
-from tacit.report.style import INK, PALETTE, new_figure, plot_style, short_name, slanted, svg
+from tacit.report.style import (
+    FIGURE_WIDTH,
+    INK,
+    PALETTE,
+    new_figure,
+    plot_style,
+    short_name,
+    slanted,
+    svg,
+)
 
 MAX_MATRICES = 6  # of several runs
 MAX_NUMBERED_CLASSES = 12  # cells of more have no room for a number
@@ -95,8 +104,8 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     classes = len(counts)
     numbered = classes <= MAX_NUMBERED_CLASSES
-    size = min(5.0, max(3.4, 1.8 + 0.3 * classes))
-    figure, axes = new_figure(size + 0.4, size)
+    size = min(FIGURE_WIDTH, max(3.4, 1.8 + 0.3 * classes))
+    figure, axes = new_figure(size, size - 0.2)
     axes.grid(False)
     for row, column in zip(*np.nonzero(counts), strict=True):
         share = float(shares[row, column])

@@ -18,6 +18,7 @@ from tacit.report.groups import RunGroup
 from tacit.report.page import card, facts, grid, of_series, table
 from tacit.report.spending import Spending, epsilon_text
 from tacit.report.style import (
+    FIGURE_WIDTH,
     MUTED,
     label_series,
     legend_label,
@@ -29,7 +30,7 @@ from tacit.report.style import (
 
 # Points of the budget curve.
 MOST_POINTS = 40
-WIDTH, HEIGHT = 5.6, 3.3
+WIDTH, HEIGHT = FIGURE_WIDTH, 2.8
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ def provenance_html(sources: Mapping[str, Mapping[str, str]]) -> str:
         if any(values.get(key) for key in NAMES):
             titles.setdefault(known, []).append(title)
     rows = [
-        [escape(", ".join(alike)), *(f'<span class="wrap">{escape(one)}</span>' for one in known)]
+        [
+            f'<span class="wrap">{escape("; ".join(alike))}</span>',
+            *(f'<span class="wrap">{escape(one)}</span>' for one in known),
+        ]
         for known, alike in titles.items()
     ]
     return table(["", *NAMES.values()], rows) if rows else ""

@@ -27,7 +27,7 @@ from tacit.report.privacy_section import privacy_section
 from tacit.report.provenance_section import provenance_html
 from tacit.report.stored_audit import StoredAudit
 from tacit.report.style import svg
-from tacit.report.tables import comparison_tables, run_choice, run_table, run_tiles
+from tacit.report.tables import comparison_tables, overview_table, run_choice, run_table, run_tiles
 
 MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
 MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
@@ -100,7 +100,7 @@ def _assemble(
     alone = runs[0] if len(runs) == 1 else None
     audit = alone.audit if alone is not None else None
     return {
-        "Result": "" if alone is None else run_tiles(alone),
+        "Result": overview_table(groups) if alone is None else run_tiles(alone),
         "Over the rounds": run_choice(groups) + _plots(groups),
         "Predictions": predictions_section(groups),
         "Privacy": privacy_section(groups),

@@ -12,10 +12,15 @@ from scipy import stats
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 
+ROUNDING = 1e-12  # of a difference, relative to the larger of the two numbers
+
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and the ends of its confidence interval; NaN where there are too few values.
+    """A mean, and the ends of its confidence interval.
+
+    The ends are NaN if there is one value only or if all values are equal: no interval can be
+    computed from a deviation of zero.
 
     Attributes:
         mean: The mean of the values.
@@ -39,6 +44,11 @@ class Interval:
         return (self.high - self.low) / 2
 
     @property
+    def is_constant(self) -> bool:
+        """Whether there are several values, all equal."""
+        return self.count > 1 and self.deviation == 0
+
+    @property
     def excludes_zero(self) -> bool:
         """Whether the whole interval is on one side of 0; False if there is none."""
         return self.low > 0 or self.high < 0
@@ -47,7 +57,8 @@ class Interval:
 def mean_and_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The mean of independent values and its confidence interval.
 
-    One value has no interval, and values that are not finite have no mean.
+    One value and values that are all equal have no interval; values that are not finite have no
+    mean.
 
     Example:
         >>> found = mean_and_interval([1.0, 2.0, 3.0])
@@ -64,6 +75,8 @@ def mean_and_interval(values: Sequence[float], confidence: float = 0.95) -> Inte
     if count == 1:
         return Interval(mean, math.nan, math.nan, math.nan, count, confidence)
     deviation = statistics.stdev(values)
+    if deviation == 0:
+        return Interval(mean, math.nan, math.nan, 0.0, count, confidence)
     half = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * deviation / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, deviation, count, confidence)
 
@@ -80,4 +93,10 @@ def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float 
         raise Misuse(
             f"{len(a)} and {len(b)} values cannot be paired.", "Give one of each per seed."
         )
-    return mean_and_interval([x - y for x, y in zip(a, b, strict=True)], confidence)
+    differences = [x - y for x, y in zip(a, b, strict=True)]
+    if differences and all(map(math.isfinite, differences)):
+        # Equal differences may differ by the rounding of the subtraction.
+        rounding = ROUNDING * max(map(abs, (*a, *b)))
+        if max(differences) - min(differences) <= rounding:
+            differences = [statistics.fmean(differences)] * len(differences)
+    return mean_and_interval(differences, confidence)

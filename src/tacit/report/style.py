@@ -21,6 +21,9 @@ from matplotlib.legend import Legend
 
 from tacit.report.figure_data import axes_frame, csv_link, curves_csv, pdf_link
 
+# In inches: a figure that fills a phone, or a third of a page, has text of 11 pixels there.
+FIGURE_WIDTH = 4.2
+
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; without yellow, which is
@@ -125,10 +128,11 @@ def svg(figure: Figure, title: str = "", description: str = "", *, data: str | N
     numbers = curves_csv(figure) if data is None else data
     frame = f' data-frame="{html.escape(axes_frame(figure))}"' if numbers and data is None else ""
     below = f"\n{pdf_link(document)}" + (f"\n{csv_link(numbers)}" if numbers else "")
+    natural = f' style="--natural:{72 * figure.get_figwidth():.0f}px"'
     prefix = "f" + hashlib.sha256((texts + drawing).encode()).hexdigest()[:8] + "-"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{viewbox.group() if viewbox else ""} role="img"{label}{frame}>{texts}'
+        f'{viewbox.group() if viewbox else ""} role="img"{label}{natural}{frame}>{texts}'
         f"{_prefix_ids(content, prefix).strip()}{below}"
     )
 

@@ -62,7 +62,7 @@ def write_sweep_page(
         tiles += "".join(map(tile, keys, best.values))
         parts["Best"] = f'<dl class="tiles">{tiles}</dl>\n'
     drawing = svg(figure, f"{metric} by {', '.join(keys)}", caption)
-    parts["All combinations"] = card("Parallel coordinates", drawing, caption)
+    parts["All combinations"] = card("Parallel coordinates", drawing, caption, full=True)
     header = ["rank", *map(escape, keys), escape(metric), "sent", "runs"]
     body = [
         [

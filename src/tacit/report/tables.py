@@ -6,17 +6,25 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from tacit.record.history import decibels
-from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
+from tacit.report.finished_run import FinalSpread, FinishedRun
 from tacit.report.groups import RunGroup
+from tacit.report.measures import Measure, measures, over_seeds, paired
 from tacit.report.metric_names import metric_form, metric_title, metric_unit
-from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
+from tacit.report.page import (
+    collapsible,
+    facts,
+    format_bytes,
+    format_duration,
+    format_number,
+    table,
+    tile,
+)
 from tacit.report.precision import format_alike, format_pair
 from tacit.report.spending import guarantee_text
-from tacit.report.statistics import Interval, paired_difference
+from tacit.report.statistics import Interval
 from tacit.report.style import CSS_VARIABLES, series_style
 
 
@@ -100,58 +108,76 @@ def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
 
 
 def comparison_tables(groups: Sequence[RunGroup]) -> str:
-    """One row per run and, if groups have several seeds, a table with one row per group."""
-    summaries = [run.summary for group in groups for run in group.runs]
-    columns, guarantees = _columns(summaries), any(summary.privacy for summary in summaries)
+    """The differences of all metrics; then all numbers of groups and runs, folded."""
+    runs = [run for group in groups for run in group.runs]
+    every = measures(runs)
+    html = difference_table(groups, every)
+    shown = [one for one in every if one.key != "bytes_sent"]
+    titles = [escape(one.title) for one in shown]
+    if len(runs) > len(groups):
+        rows = [
+            [title, *(_mean_over_seeds(group, one) for group in groups)]
+            for title, one in zip(titles, shown, strict=True)
+        ]
+        header = ["", *(_marker(place) + escape(one.label) for place, one in enumerate(groups))]
+        means = table(header, rows, "Mean ± standard deviation over seeds")
+        html += collapsible("All means over seeds", means)
+    # The names of runs of one group have their seeds.
+    seeds = ["Seed"] if any(len(group.runs) == 1 for group in groups) else []
     rows = [
         [
             _marker(place) + escape(group.name_of(run)),
-            *([_guarantee([run])] if guarantees else []),
-            *(format_number(column.value(run.summary), column.form) for column in columns),
+            *(format_number(one.value(run.summary), one.form) for one in shown),
             format_bytes(run.summary.bytes_sent),
             format_duration(run.summary.wall_seconds),
-            escape(str(run.summary.seed)),
+            *([escape(str(run.summary.seed))] if seeds else []),
         ]
         for place, group in enumerate(groups)
         for run in group.runs
     ]
     places = [place for place, group in enumerate(groups) for _ in group.runs]
-    epsilon = ["ε"] if guarantees else []
-    header = ["Run", *epsilon, *(column.name for column in columns), "Sent", "Wall time", "Seed"]
-    runs = table(header, rows, "At the end of each run", places)
-    if all(len(group.runs) == 1 for group in groups):
-        return runs + difference_table(groups)
-    columns = [column for column in columns if column.over_seeds]
+    header = ["Run", *titles, "Sent", "Wall time", *seeds]
+    return html + collapsible("Each run", table(header, rows, "At the end of each run", places))
+
+
+def overview_table(groups: Sequence[RunGroup]) -> str:
+    """A row per group: the first metric and its difference, what leaks, ε, bytes and time."""
+    runs = [run for group in groups for run in group.runs]
+    every = measures(runs)
+    columns: dict[str, Callable[[RunGroup], str]] = {}
+    if metrics := [one for one in every if one.is_metric]:
+        first = metrics[0]
+        columns[escape(first.title)] = lambda group: _mean_over_seeds(group, first)
+        if any(_is_paired(group, groups[0]) for group in groups[1:]):
+            columns["Difference"] = lambda group: _difference(group, groups[0], first)
+    if any(run.audit is not None for run in runs):
+        columns["Safe to take part?"] = lambda group: _answers(group.runs)
+    if any(run.summary.privacy for run in runs):
+        columns["ε"] = lambda group: _guarantee(group.runs)
+    columns["Sent"] = lambda group: _mean_text(group, "bytes_sent", format_bytes)
+    columns["Wall time"] = lambda group: _mean_text(group, "wall_seconds", format_duration)
     rows = [
-        [
-            _marker(place) + escape(group.label),
-            *([_guarantee(group.runs)] if guarantees else []),
-            *(_mean_over_seeds(group, column) for column in columns),
-        ]
+        [_marker(place) + escape(group.label), *(column(group) for column in columns.values())]
         for place, group in enumerate(groups)
     ]
-    header = ["Runs", *epsilon, *(column.name for column in columns)]
-    means = table(header, rows, "Mean ± standard deviation over seeds", [*range(len(groups))])
-    return means + difference_table(groups) + runs
+    several = len(runs) > len(groups)
+    title = "At the end: mean ± standard deviation over seeds" if several else "At the end"
+    return table(["Run", *columns], rows, title, [*range(len(groups))])
 
 
-def difference_table(groups: Sequence[RunGroup]) -> str:
+def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> str:
     """Each group minus the first one, paired by seed, with 95 % confidence intervals.
 
     "" if no other group shares a seed with the first.
     """
     first, rows, places = groups[0], [], []
-    further = [name for group in groups for run in group.runs for name in run.summary.metrics]
     for place, group in enumerate(groups[1:], 1):
-        for metric in dict.fromkeys(("accuracy", *further, "loss")):
-            base, values = _by_seed(first, metric), _by_seed(group, metric)
-            if shared := [seed for seed in base if seed in values]:
-                found = paired_difference(
-                    [values[seed] for seed in shared], [base[seed] for seed in shared]
-                )
-                what = escape(metric_title(metric)) + (" (points)" if metric_unit(metric) else "")
-                row = [_marker(place) + escape(group.name), what, str(len(shared))]
-                rows.append([*row, *_difference_cells(found, metric_form(metric))])
+        for one in every:
+            found = paired(group, first, one) if one.is_metric else None
+            if found is not None:
+                name = escape(one.title.replace("(%)", "(points)"))
+                row = [_marker(place) + escape(group.name), name, str(found.count)]
+                rows.append([*row, *_difference_cells(found, one.form)])
                 places.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
     title = f"Difference to {first.name}, paired by seed"
@@ -161,7 +187,9 @@ def difference_table(groups: Sequence[RunGroup]) -> str:
 def _difference_cells(found: Interval, form: str) -> list[str]:
     if math.isnan(found.low):
         mean = format_number(found.mean, f"+{form}").replace("-", "−")
-        return [mean, "–", "one seed: no interval" if found.count == 1 else "not finite"]
+        if found.is_constant:
+            return [mean, "–", "deviation over seeds is zero: no interval"]
+        return [mean, "–", "one seed: no interval"]
     shown = format_alike((found.mean, found.low, found.high), found.half_width, f"+{form}")
     mean, low, high = (re.sub("^-", "−", text) for text in shown)
     if not found.excludes_zero:
@@ -171,62 +199,34 @@ def _difference_cells(found: Interval, form: str) -> list[str]:
     return [mean, f"{low} to {high}", reading]
 
 
-def _by_seed(group: RunGroup, metric: str) -> dict[str, float]:
-    """The mean over clients of a metric, by the seed of the run."""
-    found = {}
-    for summary in (run.summary for run in group.runs):
-        named = {"accuracy": summary.accuracy, "loss": summary.loss, **summary.metrics}
-        spread = named.get(metric)
-        if spread is not None and spread.mean is not None:
-            found[str(summary.seed)] = spread.mean
-    return found
+def _is_paired(group: RunGroup, base: RunGroup) -> bool:
+    """Whether the groups share a seed."""
+    seeds = {run.summary.seed for run in base.runs}
+    return any(run.summary.seed in seeds for run in group.runs)
 
 
-@dataclass(frozen=True)
-class _Column:
-    name: str
-    value: Callable[[Summary], float | None]
-    form: str
-    over_seeds: bool = True
+def _difference(group: RunGroup, base: RunGroup, measure: Measure) -> str:
+    """The paired difference, mean ± deviation; nothing for the group that others differ from."""
+    found = None if group is base else paired(group, base, measure)
+    if found is None:
+        return "" if group is base else "–"
+    return format_pair(found.mean, found.deviation, f"+{measure.form}").replace("-", "−")
 
 
-def _columns(summaries: Sequence[Summary]) -> list[_Column]:
-    def final(metric: str, part: str) -> Callable[[Summary], float | None]:
-        return lambda summary: getattr(getattr(summary, metric) or FinalSpread(), part)
-
-    def further(metric: str) -> Callable[[Summary], float | None]:
-        return lambda summary: summary.metrics.get(metric, FinalSpread()).mean
-
-    def on_own_tests(metric: str) -> Callable[[Summary], float | None]:
-        return lambda summary: summary.own_test.get(metric, FinalSpread()).mean
-
-    columns = []
-    if any(summary.accuracy is not None for summary in summaries):
-        columns += [
-            _Column("Accuracy (%)<br>mean", final("accuracy", "mean"), ".2f"),
-            _Column("Accuracy (%)<br>lowest", final("accuracy", "min"), ".2f"),
-            _Column("Accuracy (%)<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
-            _Column("Accuracy (%)<br>of average", final("accuracy", "average_model"), ".2f"),
-            _Column("Majority<br>baseline (%)", lambda s: s.baseline, ".2f"),
-        ]
-    for metric in dict.fromkeys(name for summary in summaries for name in summary.metrics):
-        title = f"{escape(metric_title(metric))}{_in_percent(metric)}<br>mean"
-        columns.append(_Column(title, further(metric), metric_form(metric)))
-    for metric in dict.fromkeys(name for summary in summaries for name in summary.own_test):
-        title = f"{escape(metric_title(metric))}{_in_percent(metric)},<br>own test sets"
-        columns.append(_Column(title, on_own_tests(metric), metric_form(metric)))
-    if any(summary.msd is not None for summary in summaries):
-        columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
-    return [
-        *columns,
-        _Column("Loss<br>mean", final("loss", "mean"), ".4g"),
-        _Column("Loss<br>of average", final("loss", "average_model"), ".4g", over_seeds=False),
-        _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
+def _answers(runs: Sequence[FinishedRun]) -> str:
+    """The answers of the audits of some runs, each once."""
+    found = {run.audit.answer.verdict: run.audit.answer for run in runs if run.audit is not None}
+    cells = [
+        f'<span class="verdict-cell wrap {one.level}">{escape(one.verdict)}</span>'
+        for one in found.values()
     ]
+    return "<br>".join(cells) or "not audited"
 
 
-def _in_percent(metric: str) -> str:
-    return " (%)" if metric_unit(metric) else ""
+def _mean_text(group: RunGroup, key: str, form: Callable[[float | None], str]) -> str:
+    """The mean of a cost over the runs of a group; a dash if one of them has none."""
+    values = [getattr(run.summary, key) for run in group.runs]
+    return form(None if None in values else statistics.fmean(values))
 
 
 def _guarantee(runs: Sequence[FinishedRun]) -> str:
@@ -236,14 +236,10 @@ def _guarantee(runs: Sequence[FinishedRun]) -> str:
     return guarantee_text(max(spent) if len(spent) == len(runs) else None)
 
 
-def _mean_over_seeds(group: RunGroup, column: _Column) -> str:
+def _mean_over_seeds(group: RunGroup, measure: Measure) -> str:
     """Mean and sample deviation, or a dash if a value is missing."""
-    values = [column.value(run.summary) for run in group.runs]
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if len(known) < len(values):
-        return "–"
-    deviation = statistics.stdev(known) if len(known) > 1 else math.nan
-    return format_pair(statistics.mean(known), deviation, column.form)
+    found = over_seeds(group, measure)
+    return "–" if found is None else format_pair(found.mean, found.deviation, measure.form)
 
 
 def _marker(place: int) -> str:

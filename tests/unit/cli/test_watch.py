@@ -1,7 +1,10 @@
 """`tacit report --watch`: a page on the loopback interface that follows a run."""
 
+import os
 import shutil
+import signal
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -57,11 +60,32 @@ def test_the_page_follows_the_run_and_stops_reloading(folder, tmp_path):
             read(port)
 
 
-def test_it_serves_on_the_loopback_interface_until_stopped(folder, capsys):
-    stop = threading.Event()
-    stop.set()
-    serve_report(lambda: [folder], 0, stop)
-    assert "Report: http://127.0.0.1:" in capsys.readouterr().out
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_on_the_loopback_interface_until_a_signal(folder, capfd, number):
+    """Also as a background job, which a shell starts with SIGINT ignored."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    for one in before:
+        signal.signal(one, signal.SIG_IGN)
+    printed = []
+
+    def send_signal():
+        deadline = time.monotonic() + 60
+        while "Report:" not in "".join(printed) and time.monotonic() < deadline:
+            printed.append(capfd.readouterr().out)
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send_signal)
+    sender.start()
+    try:
+        serve_report(lambda: [folder], 0)
+    finally:
+        sender.join()
+        after = [signal.getsignal(one) for one in before]
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert "Report: http://127.0.0.1:" in "".join(printed)
+    assert after == [signal.SIG_IGN] * 2
 
 
 def test_errors_appear_before_the_server_starts(tmp_path):

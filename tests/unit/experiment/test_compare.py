@@ -223,10 +223,10 @@ def test_a_promise_is_for_the_algorithms_that_can_keep_it(small, tmp_path):
     assert epsilons["private-sgd"] == pytest.approx(3.0, rel=1e-3)
     assert epsilons["decor"] == pytest.approx(3.0, rel=1e-3)
     assert [row["epsilon"] for row in comparison.as_dict()["rows"]] == list(epsilons.values())
-    column = comparison_table(comparison).columns[1]
+    column = comparison_table(comparison).columns[3]
     assert (column.header, list(column.cells)) == ("ε", ["3", "none", "3", ""])
     page = write_report(comparison.folders, tmp_path / "report.html", title="t").read_text()
-    assert page.count(">ε</th>") == 2  # of runs, and of means over seeds
+    assert page.count(">ε</th>") == 1
     assert ">none</td>" in page
 
 
@@ -272,6 +272,16 @@ def test_differences_are_of_the_chosen_metric(small, tmp_path):
     assert "loss" in further_metrics(comparison).columns[0].cells
     (console := Console(width=80, record=True, file=io.StringIO())).print(table)
     assert labels[1] in console.export_text()
+    assert [str(column.header) for column in comparison_table(comparison).columns][1] == "auc"
+    names, owners, _, differences = (
+        list(column.cells) for column in further_metrics(comparison).columns
+    )
+    assert names[:2] == ["accuracy, %"] * 2
+    assert owners[:3] == [*labels, "majority baseline"]
+    mean = second.differences["accuracy"][0]
+    assert mean == pytest.approx(second.accuracy[0] - first.accuracy[0])
+    assert differences[1].startswith(f"{mean:+.2f} ± ")
+    assert stored["rows"][1]["differences"]["auc"]["mean"] == second.difference[0]
 
 
 def test_accuracies_have_the_baseline_below_them(small, tmp_path):

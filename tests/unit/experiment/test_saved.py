@@ -1,10 +1,15 @@
 """Runs saved, read back, and turned into modules."""
 
+import io
+import json
+
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import tacit
+from tacit.cli.audit import print_audit
 from tacit.core.errors import Misuse
 from tacit.report.report import write_report
 
@@ -170,3 +175,72 @@ def test_shared_rows_of_a_private_run_are_saved(tmp_path):
     saved = tacit.load(run.save(tmp_path / "run"))
     assert torch.equal(saved.theta, run.theta)
     assert 0 < saved.summary["privacy"]["spent"] <= 8
+
+
+# --- clients' names, and audits ---
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    draw, place = torch.Generator().manual_seed(0), tmp_path_factory.mktemp("sites")
+    for name in ("north", "south hospital", "clinic-of-the-lake-district"):
+        rows = torch.randn(16, 2, generator=draw).tolist()
+        lines = [f"{a},{b},{'ill' if a > 0 else 'well'}\n" for a, b in rows]
+        (place / f"{name}.csv").write_text("a,b,outcome\n" + "".join(lines))
+    dataset = tacit.data.from_tables(str(place / "{client}.csv"), label="outcome", test=0.25)
+    task = tacit.Task.from_module(nn.Linear(2, 2), dataset, batch_size=4, init="same")
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    return tacit.simulate(tacit.DSGT(lr=0.5), task, graph, steps=20)
+
+
+def test_clients_names_are_in_the_report_and_choose_models(named, tmp_path):
+    folder = named.save(tmp_path / "run")
+    page = write_report([folder], tmp_path / "page.html", title="A run").read_text()
+    clients = page.split("Each client")[1].split("</table>")[0]
+    for name in ("north", "south hospital", "clinic-of-the-lake-district"):
+        assert f">{name}</th>" in clients
+    saved = tacit.load(folder).state_dict("south hospital")
+    assert torch.equal(saved["weight"], named.module(2).state_dict()["weight"])
+
+
+def test_reports_of_a_saved_run_start_with_its_saved_audit(named, tmp_path):
+    folder = named.save(tmp_path / "run")
+    audit = tacit.audit(
+        named, "curious(clinic-of-the-lake-district)", victim="north", attacks=False
+    )
+    page = tacit.save_audit(audit, folder)
+    assert page == folder / "report.html"
+    assert json.loads((folder / "audit.json").read_text())["names"][2] == "south hospital"
+    again = write_report([folder], tmp_path / "page.html", title="A run").read_text()
+    for text in (page.read_text(), again):
+        answer = text.index(audit.answer.verdict)
+        assert answer < text.index(">Over the rounds</h2>") < text.index(">Audit: verdict</h2>")
+    alone = tacit.save_audit(audit, tmp_path / "alone").read_text()
+    assert audit.answer.verdict in alone
+    assert "Over the rounds" not in alone
+
+
+def test_headers_in_a_terminal_of_80_columns_are_whole_with_long_names(named):
+    adversary = "curious(clinic-of-the-lake-district)"
+    audit = tacit.audit(named, adversary, victim="south hospital", attacks=False)
+    console = Console(width=80, file=io.StringIO())
+    print_audit(audit, console)
+    lines = console.file.getvalue().splitlines()
+    header = next(line for line in lines if "verdict" in line)
+    assert header.endswith("┃")
+    names = header.replace("┃", " ").split()
+    assert {"adversary", "of", "verdict", "gradient", "diff.", "sum", "model", "bound"} <= {*names}
+
+
+def test_an_audit_is_not_saved_with_another_run(named, run, tmp_path):
+    audit = tacit.audit(
+        named, "curious(clinic-of-the-lake-district)", victim="north", attacks=False
+    )
+    folder = run.save(tmp_path / "run")
+    with pytest.raises(Misuse, match="another one: its parameters"):
+        tacit.save_audit(audit, folder)
+    assert not (folder / "audit.json").exists()
+    with pytest.raises(Misuse, match="audit is a Run"):
+        tacit.save_audit(run, folder)
+    with pytest.raises(Misuse, match="folder is a int"):
+        tacit.save_audit(audit, 3)

@@ -17,6 +17,10 @@ pytestmark = [
         reason="no Chromium or Chrome: install the package chromium, or name one by TACIT_BROWSER",
     ),
 ]
+# In pixels, of the text in figures.
+SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll("figure svg text")].map((text) => {
+  const svg = text.ownerSVGElement, shown = svg.getBoundingClientRect().width;
+  return parseFloat(getComputedStyle(text).fontSize) * shown / svg.viewBox.baseVal.width; }))"""
 EVIL = '<script>document.title = "changed"</script>'
 
 
@@ -82,8 +86,8 @@ def test_runs_can_be_hidden(page):
 
 
 def test_tables_are_sorted_by_value_not_by_text(page):
-    first = "document.querySelector('#part-3 ~ .sheet tbody tr').textContent"
-    button = "[...document.querySelectorAll('#part-3 ~ .sheet thead button')]"
+    first = "document.querySelector('#part-1 ~ .sheet tbody tr').textContent"
+    button = "[...document.querySelectorAll('#part-1 ~ .sheet thead button')]"
     sent = f"{button}.find(b => b.textContent === 'Sent')"
     page.run(f"{sent}.click()")
     assert "lppa" in page.run(first)  # 5 kB is less than 4 MB
@@ -97,7 +101,7 @@ def test_figures_can_be_saved(page):
     assert labels == ["SVG", "PDF", "CSV"]
     drawing = page.run("standalone(document.querySelector('figure svg'))")
     assert drawing.startswith("<svg")
-    assert 'width="403.2"' in drawing
+    assert 'width="302.4"' in drawing
     link = "document.querySelector('figure a.pdf')"
     assert page.run(f"{link}.download") == "accuracy.pdf"
     document = base64.b64decode(page.run(f"{link}.href").partition("base64,")[2])
@@ -114,10 +118,14 @@ def test_figures_can_be_saved(page):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_is_wider_than_a_phone(page, dark):
+def test_nothing_is_wider_than_the_screen_and_figures_are_readable(page, dark):
     page.resize(390, 800, dark=dark)
     assert page.run("document.documentElement.scrollWidth") <= 391
     stacked = "getComputedStyle(document.querySelector('table.stack td')).display"
     assert page.run(stacked) in ("flex", "block")
+    assert page.run(SMALLEST_TEXT) >= 9.5
     page.resize(1280, 900)
     assert page.run(stacked) == "table-cell"
+    assert page.run(SMALLEST_TEXT) >= 9.5
+    wide = "[...document.querySelectorAll('.sheet')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert page.run(f"{wide}.length") == 0

@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,6 @@ from tacit.report.paper_tables import (
     means_csv,
     runs_csv,
 )
-from tacit.report.tables import difference_table
 
 SEEDS = range(4)
 
@@ -93,14 +91,22 @@ def test_differences_use_the_seeds_that_both_have(groups):
     assert (float(line["low"]), float(line["high"])) == pytest.approx(tuple(expected))
 
 
-def test_the_chosen_metrics_are_in_every_table(groups):
-    values = [run.summary.metrics["auc"].mean for run in groups[0].runs]
-    (line,) = (one for one in rows(means_csv(groups[:1])) if one["measure"] == "auc_mean")
-    assert float(line["mean"]) == pytest.approx(statistics.fmean(values))
-    assert "auc_mean" in rows(runs_csv(groups))[0]
-    assert "auc_mean" in {one["measure"] for one in rows(differences_csv(groups))}
-    assert " & AUC & loss & " in latex_table(groups)
-    assert ">AUC</td>" in difference_table(groups)
+def test_further_metrics_have_a_line_in_every_table(groups):
+    for text in (means_csv(groups), differences_csv(groups)):
+        assert "auc_mean" in {line["measure"] for line in rows(text)}
+    assert (
+        float(rows(runs_csv(groups))[0]["auc_mean"])
+        == groups[0].runs[0].summary.metrics["auc"].mean
+    )
+    assert "& AUC &" in latex_table(groups)
+
+
+def test_equal_differences_have_no_interval(groups):
+    [line] = [one for one in rows(differences_csv(groups)) if one["measure"] == "bytes_sent"]
+    assert (line["deviation"], line["low"], line["high"]) == ("0.0", "", "")
+    same = [groups[0], replace(groups[0], name="again")]
+    assert "no interval where the deviation over seeds is zero" in latex_table(same)
+    assert "$[" not in latex_table(same)
 
 
 def test_one_seed_has_a_mean_and_no_interval(groups):
@@ -124,8 +130,10 @@ def test_latex_has_one_line_per_group_and_escapes(groups):
     assert len(body) == 2
     columns = text.split(r"\begin{tabular}{")[1].split("}")[0]
     assert all(line.count(" & ") == len(columns) - 1 for line in body)
-    assert body[0].endswith(r"-- \\")
-    assert "$[" in body[1]
+    differences = text.split(r"\midrule")[2].split(r"\bottomrule")[0].strip().splitlines()
+    assert [line.split(" & ")[1] for line in differences] == [r"Accuracy (\%)", "AUC", "Loss"]
+    assert all(line.strip().startswith("d-psgd & ") for line in differences)
+    assert "$[" in differences[0]
     assert r"\toprule" in text
     assert r"\times 10^{" in text
 

@@ -127,8 +127,9 @@ def test_every_figure_has_a_title_for_screen_readers(one):
 
 def test_several_runs_have_a_row_and_a_line_each(three):
     rows = [text for text in three.all("th") if text in ("lppa", "dsgt", "choco")]
-    # The outcome, the differences of accuracy and loss to the first, and what differs.
-    assert rows == ["lppa", "dsgt", "choco", *["dsgt"] * 2, *["choco"] * 2, "lppa", "dsgt", "choco"]
+    # The overview, the differences of accuracy and loss, each run, and what differs.
+    every = ["lppa", "dsgt", "choco"]
+    assert rows == [*every, *["dsgt"] * 2, *["choco"] * 2, *every, *every]
     assert three.all("text").count("dsgt") == 4  # in the legend of each figure
     assert three.tags.count("svg") == 6  # one graph and one partition for all
     assert len(three.all("pre")) == 3
@@ -383,7 +384,9 @@ def test_several_runs_have_an_answer_each(report, tmp_path):
     page = report(*runs)
     assert "Is it safe to take part?" in page.all("caption")
     assert "✕ No: gradients leak exactly" in page.all("span")
-    assert page.words.count("No: gradients leak exactly") == 1
+    # At the top, and among what runs are compared by.
+    assert page.words.count("No: gradients leak exactly") == 2
+    assert "not audited" in page.all("td")
 
 
 def test_a_run_that_has_not_ended_has_a_page(report, tmp_path):
@@ -414,6 +417,40 @@ def test_differences_are_paired_by_seed(report, tmp_path):
     assert "higher" in cells
     alone = report(runs[0], runs[3])
     assert "one seed: no interval" in alone.all("td")
+
+
+def test_equal_differences_have_no_interval_and_no_reading(report, tmp_path):
+    runs = [
+        make_run(tmp_path / f"{name}{seed}", name, seed=seed, accuracy=ACCURACY | {"mean": value})
+        for name, values in (("lppa", [80.1, 70.2]), ("dsgt", [80.4, 70.5]))
+        for seed, value in enumerate(values)
+    ]
+    cells = report(*runs).all("td")
+    assert "deviation over seeds is zero: no interval" in cells
+    assert not {"higher", "lower"} & set(cells)
+
+
+def test_differences_are_of_all_metrics_and_the_overview_is_short(report, tmp_path):
+    spread = {"min": 0.0, "max": 1.0, "average_model": None}
+    runs = [
+        make_run(
+            tmp_path / f"{name}{seed}",
+            name,
+            seed=seed,
+            metrics={"auc": spread | {"mean": 0.5 + shift * (1 + seed)}},
+            own_test={"f1": spread | {"mean": 0.25 + shift}, "baseline": spread | {"mean": 50.0}},
+            per_client={},
+        )
+        for name, shift in (("lppa", 0.0), ("dsgt", 0.125))
+        for seed in range(2)
+    ]
+    page = report(*runs)
+    cells = page.all("td")
+    assert {"AUC", "F1, own test sets", "Accuracy (points)", "Loss"} <= set(cells)
+    assert "+0.125" in cells
+    assert not any("aseline" in cell for cell in cells)
+    header = page.all("th")[:5]
+    assert header == ["Run", "Accuracy (%)", "Difference", "Sent", "Wall time"]
 
 
 # --- what everybody can read ---

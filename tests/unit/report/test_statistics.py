@@ -26,7 +26,13 @@ def test_the_difference_is_paired():
     assert found.excludes_zero
     # Unpaired, the spread over seeds hides the difference.
     assert stats.ttest_ind(A, B).confidence_interval(0.95).low < 0
-    assert not paired_difference(A, A).excludes_zero
+    same = paired_difference(A, A)
+    assert same.is_constant
+    assert not same.excludes_zero
+    # 0.3 up to rounding.
+    shifted = paired_difference([80.4, 70.5, 0.3], [80.1, 70.2, 0.0])
+    assert shifted.is_constant
+    assert math.isnan(shifted.low)
 
 
 def test_too_few_values_have_no_interval():

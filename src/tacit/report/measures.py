@@ -1,0 +1,116 @@
+"""The numbers at the end of runs, their means over seeds and their paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tacit.record.history import decibels
+from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
+from tacit.report.groups import RunGroup
+from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
+from tacit.report.statistics import Interval, mean_and_interval, paired_difference
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number at the end of a run.
+
+    Attributes:
+        key: Its name in CSV files.
+        title: Its name in tables.
+        value: The number of a run; None if it has none.
+        form: How tables show it.
+        is_metric: Whether it says how good the models are, as the mean over clients; otherwise it
+            is a detail or a cost.
+    """
+
+    key: str
+    title: str
+    value: Callable[[Summary], float | None]
+    form: str
+    is_metric: bool = False
+
+
+def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
+    """The measures that some of these runs have; the first is what runs are compared by."""
+    summaries = [run.summary for run in runs]
+
+    def final(metric: str, part: str) -> Callable[[Summary], float | None]:
+        return lambda summary: getattr(getattr(summary, metric) or FinalSpread(), part)
+
+    def msd(summary: Summary) -> float | None:
+        return None if summary.msd is None else decibels(summary.msd)
+
+    further = dict.fromkeys(name for summary in summaries for name in _further(summary))
+    every = [
+        Measure("accuracy_mean", "Accuracy (%)", final("accuracy", "mean"), ".2f", True),
+        Measure("msd_db", "MSD (dB)", msd, ".1f", True),
+        *map(_further_measure, further),
+        Measure("loss_mean", "Loss", final("loss", "mean"), ".4g", True),
+        Measure("accuracy_min", "lowest client (%)", final("accuracy", "min"), ".2f"),
+        Measure("accuracy_max", "highest client (%)", final("accuracy", "max"), ".2f"),
+        Measure(
+            "accuracy_average_model", "average model (%)", final("accuracy", "average_model"), ".2f"
+        ),
+        Measure("baseline", "majority baseline (%)", lambda s: s.baseline, ".2f"),
+        Measure(
+            "loss_average_model", "loss of average model", final("loss", "average_model"), ".4g"
+        ),
+        Measure("consensus_distance", "consensus distance", lambda s: s.consensus_distance, ".3g"),
+        Measure("bytes_sent", "bytes sent", lambda s: s.bytes_sent, ".3g"),
+        Measure("epsilon", "ε spent", _epsilon, ".3g"),
+    ]
+    return [one for one in every if any(one.value(summary) is not None for summary in summaries)]
+
+
+def over_seeds(
+    group: RunGroup, measure: Measure, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """The mean over the runs of a group; None if one of them has no such number."""
+    values = [measure.value(run.summary) for run in group.runs]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return mean_and_interval(known, confidence) if len(known) == len(values) else None
+
+
+def paired(
+    group: RunGroup, base: RunGroup, measure: Measure, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """The mean difference of runs with the same seed; None if no seed has both numbers."""
+    own, other = (
+        {
+            run.summary.seed: value
+            for run in one.runs
+            if (value := measure.value(run.summary)) is not None and math.isfinite(value)
+        }
+        for one in (group, base)
+    )
+    seeds = [seed for seed in own if seed in other]
+    if not seeds:
+        return None
+    return paired_difference([own[s] for s in seeds], [other[s] for s in seeds], confidence)
+
+
+def _further(summary: Summary) -> list[str]:
+    """The names of further metrics; those on clients' own test sets start with "own_test."."""
+    # The baseline of a client's own test set does not depend on the run.
+    own = (OWN_TEST + name for name in summary.own_test if name != "baseline")
+    return [*summary.metrics, *own]
+
+
+def _further_measure(name: str) -> Measure:
+    plain = name.removeprefix(OWN_TEST)
+
+    def value(summary: Summary) -> float | None:
+        known = summary.metrics if name == plain else summary.own_test
+        return known.get(plain, FinalSpread()).mean
+
+    unit = " (%)" if metric_unit(name) else ""
+    return Measure(f"{name}_mean", metric_title(name) + unit, value, metric_form(name), True)
+
+
+def _epsilon(summary: Summary) -> float | None:
+    return None if summary.privacy is None else summary.privacy.spent
