@@ -88,8 +88,8 @@ def test_an_example_with_a_guarantee_is_compared_with_an_algorithm_that_has_none
     command = ["compare", EXAMPLES / "private-mnist.toml", *sets, *options.split()]
     answer = tacit_here(*command)
     assert answer.code == 0, answer.err
-    rows = [line.split("│")[1:3] for line in answer.out.splitlines() if line.startswith("│")]
-    epsilons = {name.strip().split("+")[0]: epsilon.strip() for name, epsilon in rows}
+    rows = [line.split("│") for line in answer.out.splitlines() if line.startswith("│")]
+    epsilons = {row[1].strip().split("+")[0]: row[4].strip() for row in rows}
     assert epsilons.pop("majority baseline") == ""
     assert epsilons == {"private-sgd": "3", "decor": "3", "lppa": "none"}
 
