@@ -40,8 +40,6 @@ types: $(VENV)/.installed-dev
 
 # One thread per process: threads that share a core slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-# Nodes wait for each other, so the slow tests have a process more than there are cores.
-MORE   := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 # Types are checked beside the tests, because mypy uses one core only.
 test: lint
@@ -50,7 +48,7 @@ test: lint
 	wait $$types && exit $$tests
 
 test-all: $(VENV)/.installed-dev
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) --numprocesses $(MORE) -m "slow or thorough"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --numprocesses auto -m "slow or thorough"
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools ..."
