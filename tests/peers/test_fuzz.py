@@ -25,10 +25,10 @@ from mitm import Corrupter, MitmProxy
 
 from tacit.peer.federation.federation_client import FederationClient
 
-REQUESTS, BURST = 3_000, 300
+REQUESTS, BURST = 10_000, 500
 LIMIT = 120  # seconds for all of them
-STEPS = 300
-RESERVE = 200  # iterations at the end during which training pauses while a burst is sent
+STEPS = 600
+RESERVE = 350  # iterations at the end during which training pauses while a burst is sent
 MEGABYTE = 1 << 20
 
 

@@ -27,7 +27,7 @@ from tacit.privacy.clipping import Clip
 
 PRIME = 2_147_483_629
 # In the thorough profile many more.
-many = settings(max_examples=250 if settings().max_examples >= 100 else 30)
+many = settings(max_examples=1000 if settings().max_examples >= 100 else 30)
 LAW, CLIP, DELTA, STEPS = Gaussian(0.5), Clip(1.0), 1e-5, 3
 COEFFICIENTS = [Fraction(x, 2) for x in (-4, -2, -1, 1, 2, 4)]
 GRAPHS = {

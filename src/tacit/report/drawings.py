@@ -35,7 +35,7 @@ from tacit.report.style import (
 MAX_NUMBERED_CLIENTS = 40  # with more, circles show no numbers
 MAX_NUMBERED_BARS = 60  # with more, bars touch each other and have no numbers
 MAX_BARS = 200
-LONGEST_INSIDE = 3  # letters of a name that fit into a circle
+LONGEST_INSIDE = 3  # characters of a name that fit into a circle
 LABEL_DISTANCE = 16  # points from the centre of a circle to a name beside it
 # Keeps a name readable where an edge runs behind it.
 LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}

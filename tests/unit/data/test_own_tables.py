@@ -312,7 +312,7 @@ def test_numbers_to_predict(tmp_path: Path) -> None:
     assert "of 2 columns" in dataset.disclosure
     assert "target stay" in dataset.note
     assert "mean stay" in dataset._repr_html_()
-    # Public constants are told to nobody, and without standardisation there are none.
+    # Public constants are not shared, and without standardisation there are none.
     constants = {"age": {"mean": 15, "std": 5}}
     public = from_tables(source, label="stay", target={"mean": 5, "std": 3}, schema=constants)
     assert public.target == Target("stay", 5.0, 3.0)

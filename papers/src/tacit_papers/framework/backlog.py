@@ -58,7 +58,7 @@ class ArtifactStatus:
 
     @property
     def untimed(self) -> int:
-        """Missing measurements of which nobody knows how long they take."""
+        """Missing measurements whose time cannot be estimated."""
         return sum(one.seconds is None for one in self.missing)
 
 
