@@ -15,10 +15,11 @@ from tacit_papers.findings.collusion import CLIENTS, REACH
 from tacit_papers.findings.frontier_claims import cheapest_noise, costs, hides, shows
 from tacit_papers.findings.frontier_figure import draw
 from tacit_papers.framework.artifact import Artifact
-from tacit_papers.framework.cells import Cell, Combined, Scale
+from tacit_papers.framework.cells import Cell, Combined, Measure, Scale
 from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.measures.best_reconstruction import BestReconstruction, SearchesByEvidence
 from tacit_papers.measures.inversion_search import InversionSearch
+from tacit_papers.measures.sampled_reconstruction import SampledReconstruction
 from tacit_papers.measures.training import Training
 
 BATCH = 2
@@ -28,6 +29,9 @@ SPLITTING: dict[str, Any] = {"rho": 0.4, "solver": {"solver": "quadratic", "mu":
 PLAIN, OWN, SHARED = "no protection", "own noise", "masks shared with neighbours"
 MATRIX, SIGNS = "random matrix and shift", "control variates and signs"
 DUAL = "noise in the dual variables"
+GUARANTEE, DELTA = "noise with a guarantee", 1e-5
+# Rates for private-sgd by ε, with the same trials.
+PRIVATE_RATES = {8: 0.3, 30: 0.5}
 
 
 def _laplace(scale: float) -> dict[str, Any]:
@@ -96,7 +100,16 @@ RULES: dict[str, dict[str, dict[str, Any]]] = {
         "pdmm, σ = 0.3": {"name": "pdmm", **SPLITTING, **_gaussian(0.3)},
         "admm, σ = 0.3": {"name": "admm", **SPLITTING, **_gaussian(0.3)},
     },
+    GUARANTEE: {
+        **{
+            f"private-sgd, ε = {epsilon}": {"name": "private-sgd", "lr": rate, "clip": 1.0}
+            for epsilon, rate in PRIVATE_RATES.items()
+        },
+        "decor, ε = 8": {"name": "decor", "lr": 0.1, "clip": 1.0, "correlation": 3.0},
+    },
 }
+# ε of the whole run, per training sample.
+BUDGETS = {label: float(label.rpartition(" ")[2]) for label in RULES[GUARANTEE]}
 # What the quick version measures.
 QUICK = {
     "dsgt",
@@ -111,6 +124,7 @@ QUICK = {
     "defl-vp, ε = 4",
     "defl-vp, private variates, ε = 1",
     "pdmm, σ = 0.3",
+    "private-sgd, ε = 8",
 }
 KEYS = {label: (family, label) for family, rules in RULES.items() for label in rules}
 DSGT, FRESH, AT_START = KEYS["dsgt"], KEYS["lppa, fresh masks, β = 0.05"], KEYS["lppa, β = 0.1"]
@@ -120,10 +134,12 @@ PRIVATE = KEYS["defl-vp, private variates, ε = 1"]
 PDMM = KEYS["pdmm, σ = 0.3"]
 
 
-def config(algorithm: dict[str, Any], scale: Scale) -> Config:
+def config(algorithm: dict[str, Any], scale: Scale, epsilon: float | None = None) -> Config:
     edges = [[client, (client + step) % CLIENTS] for client in range(CLIENTS) for step in REACH]
+    promise = {} if epsilon is None else {"privacy": {"epsilon": epsilon, "delta": DELTA}}
     return make_config(
         {
+            **promise,
             "data": {"name": "mnist-mini" if scale.quick else "mnist"},
             "model": {"name": "sigmoid-cnn3", "uniform": 0.5},
             "graph": {"kind": "edges", "edges": edges, "clients": CLIENTS, "lazy": True},
@@ -162,8 +178,14 @@ def _cells(scale: Scale) -> list[Cell]:
     for label, key in KEYS.items():
         if scale.quick and label not in QUICK:
             continue
-        setting = config(RULES[key[0]][label], scale)
-        attack = BestReconstruction(setting, searches(scale), victims=scale.pick(4, 1))
+        setting = config(RULES[key[0]][label], scale, BUDGETS.get(label))
+        attack: Measure = BestReconstruction(setting, searches(scale), victims=scale.pick(4, 1))
+        if label in BUDGETS:
+            # Of each victim on its own, so fewer of them.
+            weights, victims = scale.pick(2, 1), scale.pick(2, 1)
+            attack = SampledReconstruction(
+                setting, searches(scale).noisy[-weights:], victims=victims
+            )
         cells.append(Cell(key, Combined((Training(setting), attack))))
     return cells
 
