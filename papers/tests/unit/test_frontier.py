@@ -31,8 +31,7 @@ FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε 
 
 
 def small(label):
-    rule = ALL_RULES[label]
-    plain = with_keys(config(rule, QUICK), "data", limit_train=64, limit_test=50)
+    plain = with_keys(config(label, QUICK), "data", limit_train=64, limit_test=50)
     return with_keys(plain, "model", filters=2)
 
 
@@ -118,7 +117,7 @@ def test_every_algorithm_is_there():
 def test_those_with_a_guarantee_have_a_budget():
     private = {label for label, rule in ALL_RULES.items() if rule["name"] in PRIVATE_NAMES}
     assert set(BUDGETS) == private
-    assert config(ALL_RULES["decor, ε = 8"], QUICK, 8.0).privacy.epsilon == 8
+    assert config("decor, ε = 8, batches of 256", QUICK).privacy.epsilon == 8
 
 
 def filled(leaks, accuracies):
