@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
-from tacit_papers.findings.collusion import CLIENTS, REACH
+from tacit_papers.findings.audited_algorithms import CLIENTS, REACH
 from tacit_papers.findings.frontier_claims import cheapest_noise, costs, hides, shows
 from tacit_papers.findings.frontier_figure import draw
 from tacit_papers.framework.artifact import Artifact
