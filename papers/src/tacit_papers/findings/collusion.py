@@ -173,19 +173,14 @@ def _by_size(result: ArtifactResult, key: Key) -> list[float]:
 @claim
 def _shares(result: ArtifactResult, rule: str, wanted: dict[str, float]) -> ClaimVerdict:
     """The shares at these positions, on all graphs, are 0 or 1 as they should be."""
-    found: dict[str, list[float]] = {}
-    for graph in result.labels(0):
-        for name in wanted:
-            try:
-                found.setdefault(name, []).append(result.mean((graph, rule), name))
-            except NotMeasured:
-                # On a complete graph no coalition is away from a victim.
-                continue
-    if not found:
+    measured = [cell.first for cell in result.measured if cell.key[1] == rule]
+    # On a complete graph no coalition is away from a victim.
+    pairs = [(one[name], wanted[name]) for one in measured for name in wanted if name in one]
+    if not pairs:
         raise NotMeasured(rule)
-    right = [share == wanted[name] for name, each in found.items() for share in each]
-    parts = [f"{100 * min(each):.0f} to {100 * max(each):.0f} %" for name, each in found.items()]
-    return ClaimVerdict(grade_all(right), "; ".join(parts))
+    right = [share == expected for share, expected in pairs]
+    ours = f"{sum(right)} of {len(right)} shares, on {len(measured)} graphs"
+    return ClaimVerdict(grade_all(right), ours)
 
 
 SURROUNDED = {"gradient_all": 1.0, "gradient_some": 0.0, "gradient_none": 0.0}

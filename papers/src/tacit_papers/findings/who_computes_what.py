@@ -40,7 +40,7 @@ from tacit_papers.findings.audited_algorithms import (
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, MeasureContext, Scale, Values, rounded
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all
-from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
 NEIGHBOURS = 4
 ONE, ALL, OTHERS = "one neighbour", "all four", "all other clients"
@@ -202,7 +202,9 @@ def _learns(rule: str, adversary: str, metric: str, *, exactly: bool) -> Claim:
 
 def _only_sums(adversary: str, others: int) -> Claim:
     def check(result: ArtifactResult) -> ClaimVerdict:
-        values = result["private-sgd", adversary].first
+        if (key := ("private-sgd", adversary)) not in result:
+            raise NotMeasured(key)
+        values = result[key].first
         return ClaimVerdict(grade_all([values.get("summed") == others + 1]), values["learns"])
 
     text = f"private-sgd: nothing but noisy sums with {others} others for {adversary}"
@@ -240,9 +242,9 @@ ARTIFACTS = (
             "weights, one first model that all know; 8 iterations of each algorithm on symbols. "
             "Exact statements are proved by linear algebra, closed under declared deterministic "
             "steps; what is missing of the newest gradients follows from the next messages. Of "
-            "one, two and three neighbours the worst choice. The eavesdropper reads every message that "
-            "is not private, inside of TLS. With a server, a neighbour is another client. ε is per "
-            "training sample for the whole run, δ = 10⁻⁵, against this adversary and an "
+            "one, two and three neighbours the worst choice. The eavesdropper reads every message "
+            "that is not private, inside of TLS. With a server, a neighbour is another client. ε "
+            "is per training sample for the whole run, δ = 10⁻⁵, against this adversary and an "
             "eavesdropper together, planned for ε = 3 against one client with the data and "
             "iterations of findings/private-training on MNIST"
         ),
