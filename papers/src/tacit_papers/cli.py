@@ -67,9 +67,13 @@ def reproduce(
         _list(as_json)
         return
     if name == "report":
+        from tacit_papers.findings.frontier_picture import write_pictures
         from tacit_papers.framework.filled_text import write_report
 
-        print(f"Report: {write_report(out)}")
+        path = write_report(out)
+        for picture in write_pictures(out, path.parent):
+            print(f"Picture: {picture}")
+        print(f"Report: {path}")
         return
     if name in ("status", "all"):
         from tacit_papers.backlog_cli import BacklogOptions, measure_all, show_status

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tacit.report.style import plot_style
@@ -35,7 +37,8 @@ from tacit_papers.framework.results_file import ResultsFile
 FRONTIER, TRAINING = "findings/frontier", "findings/private-training"
 SIZE, DOTS = (10.0, 5.3), 160  # inches, dots per inch: 1,600 pixels, shown as 800
 DATA = "MNIST"
-LOWEST = 80.0  # accuracy; what is below is named at the edge
+LOWEST = 83.2  # accuracy; what is below is named at the edge
+START = 0.16  # of the axis of SSIM
 TOP = 101.0  # accuracy is scaled by the logarithm of its distance to this
 
 
@@ -62,18 +65,19 @@ THEMES = {"frontier": LIGHT, "frontier-dark": DARK}
 Place = tuple[float, float, str]  # offset of a label in points, and its alignment
 # The settings that are labelled in the picture; all are in the figure of findings/frontier.
 LABELS: dict[str, tuple[str, Place]] = {
-    "dsgt": ("dsgt, no protection", (0, -13, "right")),
-    "lppa, β = 0.1": ("lppa", (-6, 7, "center")),
-    "lppa, fresh masks, β = 0.05": ("lppa, fresh masks", (6, -12, "left")),
-    "dsg-rms, σ = 0.1": ("dsg-rms", (0, 7, "center")),
-    "defl-vp, ε = 4": ("defl-vp", (0, 7, "center")),
-    "defl-vp, private variates, ε = 4": ("defl-vp, private variates", (7, -3, "left")),
-    "pdmm, σ = 0.3": ("pdmm", (-5, -12, "right")),
-    "mdsg, σ = 0.02": ("mdsg", (-7, -2, "right")),
-    "private-sgd, ε = 8": ("private-sgd, ε = 8, same batches of 2", (9, -3, "left")),
-    "private-sgd, ε = 8, batches of 256": ("private-sgd, ε = 8", (9, -3, "left")),
-    "decor, ε = 8, batches of 256": ("decor, ε = 8", (9, -4, "left")),
+    "dsgt": ("dsgt", (10, 8, "right")),
+    "lppa, β = 0.1": ("lppa", (-9, -12, "center")),
+    "lppa, fresh masks, β = 0.05": ("lppa, fresh masks", (8, 5, "left")),
+    "dsg-rms, σ = 0.1": ("dsg-rms", (4, 6, "left")),
+    "defl-vp, ε = 4": ("defl-vp", (-5, 6, "right")),
+    "defl-vp, private variates, ε = 4": ("defl-vp, private variates", (2, -14, "left")),
+    "pdmm, σ = 0.3": ("pdmm", (-4, -14, "center")),
+    "mdsg, σ = 0.02": ("mdsg", (-5, 6, "right")),
+    "private-sgd, ε = 8": ("private-sgd with batches of 2", (16, -3.5, "left")),
+    "private-sgd, ε = 8, batches of 256": ("private-sgd, ε = 8", (18, -3.5, "left")),
+    "decor, ε = 8, batches of 256": ("decor, ε = 8", (18, -3.5, "left")),
 }
+MAIN = ("private-sgd, ε = 8, batches of 256", "decor, ε = 8, batches of 256")
 CURVES = (PRIVATE, CENTRAL, DECOR, LOCAL)
 
 
@@ -96,30 +100,43 @@ def draw(frontier: ArtifactResult, training: ArtifactResult, theme: Theme = LIGH
     with plot_style():
         figure = Figure(figsize=SIZE)
         left, right = figure.subplots(1, 2, width_ratios=(1.12, 1))
-        figure.subplots_adjust(left=0.055, right=0.985, bottom=0.115, top=0.83, wspace=0.13)
+        figure.subplots_adjust(left=0.05, right=0.99, bottom=0.155, top=0.85, wspace=0.12)
         for axes in (left, right):
             axes.grid(color=theme.grid)
             axes.tick_params(colors=theme.muted, labelcolor=theme.ink, length=0, labelsize=10)
             axes.spines[:].set_color(theme.grid)
         _reconstruction(left, frontier, theme)
         _guarantee(right, training, theme)
-        question = {"fontsize": 13.5, "fontweight": "bold", "color": theme.ink}
-        under = {"fontsize": 10, "color": theme.muted}
-        for axes, title, text in (
-            (left, "What can others reconstruct?", "8 clients with 4 neighbours each, MNIST"),
-            (right, "What does a guarantee cost?", "10 clients, MNIST, ε for the whole run"),
-        ):
-            axes.text(0, 1.135, title, transform=axes.transAxes, **question)
-            axes.text(0, 1.075, text, transform=axes.transAxes, **under)
-        note = "accuracy in %; bars: standard deviation over three seeds"
-        figure.text(0.985, 0.965, note, ha="right", fontsize=9, color=theme.muted)
+        _texts(figure, left, right, theme)
     return figure
+
+
+def _texts(figure: Figure, left: Axes, right: Axes, theme: Theme) -> None:
+    """Titles, the meaning of the colours, and what the bars are."""
+    question: dict[str, Any] = {"fontsize": 13.5, "fontweight": "bold", "color": theme.ink}
+    under: dict[str, Any] = {"fontsize": 10, "color": theme.muted}
+    for axes, title, text in (
+        (
+            left,
+            "What can others reconstruct?",
+            "8 clients, 4 neighbours each; batches of 2, blue of 256",
+        ),
+        (right, "What does a guarantee cost?", "10 clients, batches of 205 each"),
+    ):
+        axes.text(0, 1.115, title, transform=axes.transAxes, **question)
+        axes.text(0, 1.05, text, transform=axes.transAxes, **under)
+    small: dict[str, Any] = {"fontsize": 9.5, "ha": "left"}
+    parts = (
+        (0.05, "● with a guarantee for every training sample", theme.guarantee),
+        (0.385, "● without", theme.none),
+        (0.99, "MNIST, test accuracy in %; bars: standard deviation over 3 seeds", theme.muted),
+    )
+    for x, text, colour in parts:
+        figure.text(x, 0.02, text, color=colour, **small | ({"ha": "right"} if x > 0.9 else {}))
 
 
 def _scale(axes: Axes, low: float, high: float, ticks: tuple[float, ...]) -> None:
     """Accuracy by the logarithm of the error, so that small differences at the top show."""
-    import numpy as np
-
     functions = (lambda a: -np.log(TOP - a), lambda y: TOP - np.exp(-y))
     axes.set_yscale("function", functions=functions)
     axes.set_ylim(low, high)
@@ -131,27 +148,34 @@ def _scale(axes: Axes, low: float, high: float, ticks: tuple[float, ...]) -> Non
 def _reconstruction(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
     measured = [cell.key for cell in result.measured]
     floor = sum(result.mean(key, "class_mean") for key in measured) / len(measured)
-    _scale(axes, LOWEST, 98.2, (80, 85, 90, 92, 94, 96, 97, 98))
-    axes.set_xlim(0.16, 1.06)
+    top = max(map(result.mean, measured))
+    ticks = (85, 90, 92, 93, 94, 95, 96, 97, 98)
+    _scale(axes, LOWEST, TOP - 0.82 * (TOP - top), ticks)
+    axes.set_xlim(START, 1.06)
     axes.set_xticks([0.2, 0.4, 0.6, 0.8, 1.0])
-    axes.axvspan(0.16, floor + HIDDEN, color=theme.safe, linewidth=0, zorder=0)
-    axes.text(
-        0.17, 80.35, "no more than\nthe class", fontsize=9, color=theme.guarantee, va="bottom"
-    )
-    axes.set_xlabel("similarity of the best reconstruction (SSIM)", color=theme.ink)
+    axes.axvspan(START, floor + HIDDEN, color=theme.safe, linewidth=0, zorder=0)
+    axes.set_xlabel("similarity of the best reconstruction to the image (SSIM)", color=theme.ink)
+    low: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "fontsize": 9, "va": "bottom"}
+    axes.text(START + 0.01, 0.015, "hidden: no more\nthan the class", color=theme.muted, **low)
     for key in measured:
         if result.mean(key) >= LOWEST:
             _point(axes, result, key, theme)
     hidden = [key for key in measured if result.mean(key) < LOWEST]
     if hidden:
         names = ", ".join(dict.fromkeys(key[1].split(",")[0] for key in hidden))
-        low, high = min(map(result.mean, hidden)), max(map(result.mean, hidden))
-        text = f"↓ {names}: {low:.0f} to {high:.0f} %"
-        axes.text(1.05, 80.35, text, ha="right", va="bottom", fontsize=9, color=theme.muted)
-    for face, x, text in ((theme.muted, 0.60, "one neighbour"), ("none", 0.60, "all together")):
-        y = 86.4 if face == theme.muted else 85.0
-        axes.plot([x], [y], "o", color=theme.muted, markerfacecolor=face, markersize=6.5)
-        axes.text(x + 0.025, y, text, va="center", fontsize=9.5, color=theme.muted)
+        low_end, high_end = (pick(map(result.mean, hidden)) for pick in (min, max))
+        text = f"below: {names}\n({low_end:.0f} to {high_end:.0f} %)"
+        axes.text(1.05, 0.015, text, ha="right", color=theme.muted, **low)
+    key: dict[str, Any] = {"transform": axes.transAxes, "color": theme.muted}
+    axes.plot([0.60, 0.74], [0.245, 0.245], linewidth=1.6, alpha=0.5, **key)
+    for x, face, text, side in (
+        (0.60, theme.muted, "one\nneighbour", -9),
+        (0.74, theme.paper, "all\nfour", 9),
+    ):
+        axes.plot([x], [0.245], "o", markersize=7.5, markerfacecolor=face, **key)
+        style: dict[str, Any] = {"fontsize": 9.5, "va": "center", "color": theme.muted}
+        style |= {"ha": "right" if side < 0 else "left", "xycoords": "axes fraction"}
+        axes.annotate(text, (x, 0.245), (side, 0), textcoords="offset points", **style)
 
 
 def _point(axes: Axes, result: ArtifactResult, key: Key, theme: Theme) -> None:
@@ -163,28 +187,24 @@ def _point(axes: Axes, result: ArtifactResult, key: Key, theme: Theme) -> None:
         result.mean(key, name) for name in ("leak", "leak_together", "accuracy")
     )
     wide, tall = (result.deviation(key, name) or 0.0 for name in ("leak", "accuracy"))
-    strength = 1.0 if shown else 0.28
-    line: dict[str, Any] = {"color": colour, "alpha": 0.45 * strength, "linewidth": 1.6}
+    if not shown:
+        axes.plot([one], [height], "o", color=colour, alpha=0.22, markersize=6, zorder=2)
+        return
+    line: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1.6}
     axes.plot([one, together], [height] * 2, zorder=2, **line)
-    ring: dict[str, Any] = {"color": colour, "markerfacecolor": theme.paper, "alpha": strength}
-    axes.plot([together], [height], "o", markersize=7, zorder=3, **ring)
-    dot: dict[str, Any] = {"markersize": 9.5 if guaranteed else 7.5, "alpha": strength}
-    dot |= {"elinewidth": 1.1, "zorder": 5 if guaranteed else 4, "color": colour}
+    ring: dict[str, Any] = {"color": colour, "markerfacecolor": theme.paper}
+    axes.plot([together], [height], "o", markersize=7.5, zorder=3, **ring)
+    main = key[1] in MAIN
+    dot: dict[str, Any] = {"markersize": 10 if main else 7.5, "elinewidth": 1.1, "color": colour}
+    dot["zorder"] = 5 if guaranteed else 4
     axes.errorbar([one], [height], xerr=[wide], yerr=[tall], fmt="o", **dot)
-    if shown:
-        text, (x, y, side) = LABELS[key[1]]
-        weight = "bold" if guaranteed else "normal"
-        axes.annotate(
-            text,
-            (one, height),
-            (x, y),
-            textcoords="offset points",
-            ha=side,
-            fontsize=10,
-            fontweight=weight,
-            color=colour,
-            zorder=6,
-        )
+    text, (x, y, side) = LABELS[key[1]]
+    style: dict[str, Any] = {"fontsize": 10, "fontweight": "bold" if main else "normal"}
+    style |= {"color": colour, "zorder": 6, "ha": side, "textcoords": "offset points"}
+    if text == "lppa":
+        # It is written over the line of another point.
+        style["path_effects"] = [withStroke(linewidth=3, foreground=theme.paper)]
+    axes.annotate(text, (one, height), (x, y), **style)
 
 
 def _guarantee(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
@@ -192,7 +212,7 @@ def _guarantee(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
     _scale(axes, 92.0, 99.25, (92, 94, 95, 96, 97, 98, 98.5, 99))
     positions = {epsilon: float(number) for number, epsilon in enumerate(EPSILONS)}
     beyond = len(EPSILONS) + 0.45
-    axes.set_xlim(-0.3, beyond + 0.75)
+    axes.set_xlim(-0.5, beyond + 0.8)
     axes.set_xticks([*positions.values(), beyond], [*positions, NO_GUARANTEE])
     axes.axvline(beyond - 0.8, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xlabel("ε of the whole run: smaller is safer", color=theme.ink)
@@ -210,23 +230,23 @@ def _guarantee(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
         above = {"zorder": 6 if name == CENTRAL else 5 if name == PRIVATE else 4}
         axes.errorbar(list(here), means, yerr=bars, elinewidth=1.1, **styles[name], **above)
     texts: dict[str, tuple[float, float, str, str]] = {
-        PRIVATE: (0.95, 97.62, "right", "private-sgd"),
-        CENTRAL: (2.0, 98.45, "center", "central DP-SGD"),
+        PRIVATE: (0.97, 97.55, "right", "private-sgd"),
+        CENTRAL: (2.0, 98.42, "center", "central DP-SGD"),
         DECOR: (1.1, 96.72, "left", "decor"),
         LOCAL: (1.1, 95.05, "left", "local noise"),
     }
     for name, (x, y, side, text) in texts.items():
-        style: dict[str, Any] = {"color": styles[name]["color"], "ha": side, "fontsize": 10.5}
-        axes.text(x, y, text, fontweight="bold" if name == PRIVATE else "normal", **style)
+        word: dict[str, Any] = {"color": styles[name]["color"], "ha": side, "fontsize": 10.5}
+        axes.text(x, y, text, fontweight="bold" if name == PRIVATE else "normal", **word)
     column: dict[str, Any] = {"fontsize": 9, "color": theme.none, "ha": "center"}
     axes.text(beyond, 92.12, "no\nguarantee", va="bottom", **column)
     for label in PLAIN:
         key = (DATA, NO_GUARANTEE, label)
         if key in result:
             height, bar = result.mean(key), result.deviation(key) or 0.0
-            axes.errorbar([beyond], [height], yerr=[bar], fmt="o", color=theme.none, markersize=7.5)
-            above_text = 5 if label == "dsgt" else -13
-            where: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 9.5}
-            name = label.replace(", ", ",\n") if above_text < 0 else label
-            offset = (0, above_text - 11 if above_text < 0 else above_text)
-            axes.annotate(name, (beyond, height), offset, color=theme.none, **where)
+            first = label == "dsgt"
+            x = beyond + (-0.13 if first else 0.13)
+            axes.errorbar([x], [height], yerr=[bar], fmt="o", color=theme.none, markersize=7.5)
+            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 9.5}
+            text, offset = (label, 8) if first else (label.replace(", ", ",\n"), -30)
+            axes.annotate(text, (x, height), (0, offset), color=theme.none, **style)

@@ -172,7 +172,7 @@ def _draw(result: ArtifactResult) -> Figure:
     """The table, shaded by what is learnt."""
     rows, columns = result.labels(0), [one for one in result.labels(1) if one != SERVER]
     with plot_style():
-        figure = Figure(figsize=(11.0, 0.3 * len(rows) + 0.9), layout="constrained")
+        figure = Figure(figsize=(10.0, 0.27 * len(rows) + 0.6), layout="constrained")
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set_xlim(-1.35, len(columns))
@@ -184,8 +184,11 @@ def _draw(result: ArtifactResult) -> Figure:
             for x, column in enumerate(columns):
                 text = str(result[row, column].first["learns"])
                 shade = SHADES[text.replace(",", " ").split()[0]]
+                text = text.replace(", ε", ",\nε")
                 axes.fill_between([x, x + 1], y, y + 1, color=shade, edgecolor=GRID, linewidth=0.6)
-                axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7.2)
+                axes.text(
+                    x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, linespacing=0.9
+                )
     return figure
 
 

@@ -11,6 +11,7 @@ A template is Markdown with places in double braces:
     {{claims reproduced}}, {{claims partly lppa/table4}}   how many claims have a verdict
     {{claims all}}                                   how many there are
     {{causes open}}, {{causes false lppa/}}          how many are not reproduced for this cause
+    {{table findings/who-computes-what: learns}}     all cells of two axes, with texts of this name
 """
 
 from __future__ import annotations
@@ -152,6 +153,20 @@ def _count_cause(results: StoredResults, cause: str, name: str | None) -> str:
     return str(sum(one.get("cause") == cause for one in results.claims(name or "")))
 
 
+def _table(results: StoredResults, name: str, text: str) -> str:
+    """A row per label on the first axis, a column per label on the second; "" where none is."""
+    cells = {
+        tuple(cell["key"].values()): str(cell["repeats"][0]["values"].get(text, ""))
+        for cell in results.artifact(name)["cells"]
+    }
+    if not any(cells.values()):
+        raise Misuse(f"{name} has no text {text!r}.", REMEDY)
+    rows, columns = (list(dict.fromkeys(key[axis] for key in cells)) for axis in (0, 1))
+    lines = [["", *columns], ["---"] * (1 + len(columns))]
+    lines += [[row, *(cells.get((row, column), "") for column in columns)] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _by_seed(cell: dict[str, Any], metric: str) -> dict[int, float]:
     values = {one["seed"]: one["values"] for one in cell["repeats"]}
     missing = [seed for seed, one in values.items() if not isinstance(one.get(metric), int | float)]
@@ -176,6 +191,7 @@ ARTIFACT, PART = r"(?P<name>[\w-]+/[\w-]+)", r"(?: \| (?P<part>[^|]+))?"
 FORMS: list[tuple[re.Pattern[str], Callable[..., str]]] = [
     (re.compile(r"claims (?P<verdict>[a-z ]+?)(?: (?P<name>[\w-]+/[\w-]*))?"), _count),
     (re.compile(r"causes (?P<cause>[a-z]+)(?: (?P<name>[\w-]+/[\w-]*))?"), _count_cause),
+    (re.compile(rf"table {ARTIFACT}: (?P<text>\w+)"), _table),
     (re.compile(rf"{ARTIFACT} repeats"), _repeats),
     (re.compile(rf"{ARTIFACT} claim: (?P<claim>.+)"), _claim),
     (re.compile(rf"{ARTIFACT}: (?P<one>.+) minus (?P<other>.+?){PART}"), _difference),
