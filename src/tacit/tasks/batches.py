@@ -54,10 +54,8 @@ def gather(arrays: Part, index: slice | Tensor) -> Part:
     if isinstance(index, slice) or index.device.type != "cpu":
         return tuple(array[index] for array in arrays)
     # On a CPU this takes two thirds of the time of array[index].
-    flat = index.flatten()
-    return tuple(
-        array.index_select(0, flat).view(*index.shape, *array.shape[1:]) for array in arrays
-    )
+    flat, shape = index.flatten(), index.shape
+    return tuple(array.index_select(0, flat).view(*shape, *array.shape[1:]) for array in arrays)
 
 
 def one_chunk(count: int) -> list[slice]:
