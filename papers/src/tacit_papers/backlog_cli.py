@@ -36,6 +36,7 @@ class BacklogOptions:
     resume: bool
     jobs: int
     as_json: bool
+    only: tuple[str, ...]  # patterns of artifacts' names
 
     def refuse(self, others: Mapping[str, Any], name: str) -> None:
         """Raise Misuse for options of a single artifact."""
@@ -46,7 +47,7 @@ class BacklogOptions:
     def backlog(self) -> Backlog:
         minutes = math.inf if self.minutes is None else self.minutes
         artifacts = tuple(ARTIFACTS.values())
-        return Backlog(artifacts, self.out, minutes, self.device, self.data)
+        return Backlog(artifacts, self.out, minutes, self.device, self.data, self.only)
 
 
 def show_status(options: BacklogOptions) -> None:
@@ -55,15 +56,19 @@ def show_status(options: BacklogOptions) -> None:
     if options.as_json:
         print(json.dumps([_as_dict(status) for status in statuses]))
         return
-    table = Table("artifact", "size", title=f"Measurements in {options.out}")
-    for column in ("measured", "missing", "takes"):
+    table = Table(title=f"Measurements in {options.out}")
+    table.add_column("artifact", no_wrap=True)
+    table.add_column("size")
+    for column in ("measured", "old", "missing", "takes"):
         table.add_column(column, justify="right")
     table.add_column("measured on", overflow="fold")
     for status in statuses:
         size = "quick" if status.is_quick else "full" if status.measured else "–"
-        lacks = str(len(status.missing)) if status.missing else "–"
+        old, lacks = (
+            str(count) if count else "–" for count in (status.outdated.total(), len(status.missing))
+        )
         machines = dict.fromkeys(machine.split(",")[0] for machine in status.machines)
-        row = (str(status.measured), lacks, _cost(status), ", ".join(machines))
+        row = (str(status.measured), old, lacks, _cost(status), ", ".join(machines))
         table.add_row(status.artifact.name, size, *row)
     Console().print(table)
     missing = sum(len(status.missing) for status in statuses)
@@ -71,6 +76,8 @@ def show_status(options: BacklogOptions) -> None:
     untimed = sum(status.untimed for status in statuses)
     unknown = f", and {untimed} of which nothing comparable was timed" if untimed else ""
     print(f"Missing: {missing} measurements, about {total} on these machines{unknown}.")
+    for reason, count in sum((status.outdated for status in statuses), Counter()).items():
+        print(f"Of these, {count} have old numbers, which stay until they are repeated: {reason}.")
     print("Claims: " + ", ".join(f"{verdicts[grade]} {grade}" for grade in MARKS) + ".")
     if missing:
         print(f"Measure them: tacit reproduce all --resume --out {options.out} --minutes 25")
@@ -125,6 +132,7 @@ def _as_dict(status: ArtifactStatus) -> dict[str, Any]:
     return {
         "name": status.artifact.name,
         "measured": status.measured,
+        "outdated": dict(status.outdated),
         "quick": status.is_quick,
         "seconds": status.seconds,
         "untimed": status.untimed,

@@ -36,7 +36,10 @@ def reproduce(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only cells with this in their key, e.g. --only MNIST (repeatable)."),
+        typer.Option(
+            help="Only cells with this in their key, e.g. --only MNIST (repeatable). Of `status` "
+            "and `all`: only these artifacts, e.g. --only 'lppa/*,dfl-opt/fig5'."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[
@@ -74,8 +77,9 @@ def reproduce(
     if name in ("status", "all"):
         from tacit_papers.backlog_cli import BacklogOptions, measure_all, show_status
 
-        asked = {"--quick": quick, "--repeats": repeats, "--only": only, "--redraw": redraw}
-        options = BacklogOptions(out, minutes, device, data, resume, jobs, as_json)
+        asked = {"--quick": quick, "--repeats": repeats, "--redraw": redraw}
+        patterns = tuple(pattern for words in only or () for pattern in words.split(","))
+        options = BacklogOptions(out, minutes, device, data, resume, jobs, as_json, patterns)
         options.refuse({option: value for option, value in asked.items() if value}, name)
         (show_status if name == "status" else measure_all)(options)
         return
