@@ -175,12 +175,17 @@ def test_outdated_repeats_are_missing_and_stay_until_they_are_repeated(tmp_path)
     status = status_of(table, tmp_path)
     assert (status.measured, status.outdated) == (9, {"in TF32": 1})
     assert [(one.cell.key[1], one.seed, one.earlier) for one in status.missing] == [("noisy", 1, 2)]
+    mark(tmp_path, "masked", 0, "in TF32")
+    mark(tmp_path, "masked", 1, "in TF32")
+    mark(tmp_path, "masked", 2, "in TF32")
+    ranks = [one.earlier for one in status_of(table, tmp_path).missing]
+    assert ranks == [2, 1, 1, 2]
     # Another measurement of the artifact keeps the old number.
     measure(replace(table, repeats=4), tmp_path, repeats=4, only=("plain",), resume=True)
-    assert scores(tmp_path).count(-1.0) == 1
+    assert scores(tmp_path).count(-1.0) == 4
     calls.clear()
     run(backlog_of([table], tmp_path), [0.0])
-    assert calls == [(80.0, 1)]
+    assert sorted(calls) == [(80.0, 1), (89.95, 0), (89.95, 1), (89.95, 2)]
     assert -1.0 not in scores(tmp_path)
     after = status_of(table, tmp_path)
     assert (after.outdated, after.missing) == ({}, ())
