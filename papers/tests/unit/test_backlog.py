@@ -220,3 +220,24 @@ def test_artifacts_are_chosen_by_patterns(tmp_path, clock):
     assert some.command()[-2:] == ["--only", "trial/table?"]
     with pytest.raises(Misuse, match="'table1'"):
         replace(backlog, only=("table1",)).statuses()
+
+
+def test_a_measurement_that_fails_is_reported_and_the_others_go_on(tmp_path, clock):
+    @dataclass(frozen=True)
+    class Broken(Timed):
+        def __call__(self, seed, context):
+            raise ValueError("no data")
+
+    calls, failures = [], []
+    table = artifact("table", [1, 1], clock, calls, repeats=1)
+
+    def cells(scale):
+        first, second = table.cells(scale)
+        return [replace(first, measure=Broken("x", 1, clock, calls)), second]
+
+    backlog = backlog_of([replace(table, cells=cells)], tmp_path)
+    changed = measure_backlog(backlog, ReproductionListener(on_failure=failures.append))
+    assert list(changed) == ["trial/table"]
+    assert calls == [("table1", 0)]
+    assert failures == ["trial/table, digits · table0, seed 0: ValueError: no data"]
+    assert [one.cell.key[1] for one in backlog.missing()] == ["table0"]

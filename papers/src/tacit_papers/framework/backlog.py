@@ -181,7 +181,7 @@ def measure_backlog(
     """Measure what is missing while there is time for it; return the artifacts that changed.
 
     A measurement begins only if it probably ends in time. One that does not is interrupted and
-    continues the next time.
+    continues the next time. One that fails is reported, and the others go on.
     """
     todo, deadline = backlog.missing(), clock() + 60 * backlog.minutes
     datasets, measurers = DatasetCache(), dict[str, Measurer]()
@@ -197,8 +197,14 @@ def measure_backlog(
                     request = backlog.request(one.artifact)
                     command = backlog.command()
                     measurers[name] = Measurer(request, command, listener, datasets, clock)
-                if measurers[name].measure(one.cell, one.seed):
-                    changed[name] = measurers[name].file.result
+                try:
+                    if measurers[name].measure(one.cell, one.seed):
+                        changed[name] = measurers[name].file.result
+                except Interrupted:
+                    raise
+                except Exception as problem:  # whatever a measurement raises
+                    where = f"{name}, {' · '.join(one.cell.key)}, seed {one.seed}"
+                    listener.on_failure(f"{where}: {type(problem).__name__}: {problem}")
                 rest = sum(later.seconds or 0.0 for later in todo[number:])
                 listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
     except (Interrupted, KeyboardInterrupt):

@@ -40,6 +40,7 @@ class ReproductionListener:
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
     on_measured: Callable[[int, int, float], None] = lambda done, total, seconds_left: None
     on_warning: Callable[[str], None] = lambda message: None
+    on_failure: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
