@@ -11,7 +11,7 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.loading import with_keys
-from tacit_papers.findings.frontier import KEYS, RULES, config
+from tacit_papers.findings.frontier import BUDGETS, KEYS, RULES, config
 from tacit_papers.findings.frontier_figure import LABEL_DISTANCE, POINT_DISTANCE, spread_apart
 from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.drawing import write_figure
@@ -25,13 +25,13 @@ from tacit_papers.measures.recorded_run import RecordedRun
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
 SERVER = Adversary.parse("server+theta0")
+PRIVATE_NAMES = {n for n, kind in ALGORITHMS.items() if issubclass(kind, PrivateAlgorithm)}
 ALL_RULES = {label: rule for rules in RULES.values() for label, rule in rules.items()}
 FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1"
 
 
 def small(label):
-    rule = ALL_RULES[label]
-    plain = with_keys(config(rule, QUICK), "data", limit_train=64, limit_test=50)
+    plain = with_keys(config(label, QUICK), "data", limit_train=64, limit_test=50)
     return with_keys(plain, "model", filters=2)
 
 
@@ -109,10 +109,15 @@ def test_a_leak_is_never_below_the_class_mean():
     assert set(values["tried_together"]) == {"gradient, ours 0", *inherited}
 
 
-def test_every_algorithm_without_a_guarantee_is_there():
-    without = {n for n, kind in ALGORITHMS.items() if not issubclass(kind, PrivateAlgorithm)}
+def test_every_algorithm_is_there():
     # Push-sum is for directed graphs, and the finding has an undirected one.
-    assert {rule["name"] for rule in ALL_RULES.values()} == without - {"push-sum"}
+    assert {rule["name"] for rule in ALL_RULES.values()} == set(ALGORITHMS) - {"push-sum"}
+
+
+def test_those_with_a_guarantee_have_a_budget():
+    private = {label for label, rule in ALL_RULES.items() if rule["name"] in PRIVATE_NAMES}
+    assert set(BUDGETS) == private
+    assert config("decor, ε = 8, batches of 256", QUICK).privacy.epsilon == 8
 
 
 def filled(leaks, accuracies):

@@ -14,6 +14,8 @@ from tacit_papers.findings.private_training_settings import (
     CENTRAL,
     DECOR,
     LOCAL,
+    NO_GUARANTEE,
+    PLAIN,
     PRIVATE,
     STUDIES,
     studies,
@@ -46,6 +48,11 @@ def _cells(scale: Scale) -> list[Cell]:
             for epsilon in study.private
             for algorithm in ALGORITHMS
             if epsilon in study.rates(algorithm)
+        ]
+        cells += [
+            Cell((name, NO_GUARANTEE, label), Training(study.plain_config(label)))
+            for label in PLAIN
+            if study.compared
         ]
     return cells
 

@@ -9,7 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from tacit.report.style import MUTED, plot_style
-from tacit_papers.findings.private_training_settings import ALGORITHMS, CENTRAL, Study, studies
+from tacit_papers.findings.private_training_settings import (
+    ALGORITHMS,
+    CENTRAL,
+    NO_GUARANTEE,
+    Study,
+    studies,
+)
 from tacit_papers.framework.drawing import HEIGHT, colour_and_marker, legend_below, plot_means
 from tacit_papers.framework.results import ArtifactResult
 
@@ -38,9 +44,10 @@ def _draw_panel(axes: Axes, result: ArtifactResult, name: str, study: Study) -> 
             # Hollow and dashed, so that private-sgd stays visible below it.
             style |= {"linestyle": "--", "markerfacecolor": "none", "markersize": 8}
         plot_means(axes, result, points, result.metric, **style)
-    if study.published is not None:
-        label = "lppa, no guarantee, its paper's protocol"
-        axes.axhline(study.published, color=MUTED, linestyle=":", linewidth=1.2, label=label)
+    plain = (name, NO_GUARANTEE, "dsgt")
+    if plain in result:
+        style = {"color": MUTED, "linestyle": ":", "linewidth": 1.2}
+        axes.axhline(result.mean(plain), label="dsgt, no guarantee", **style)
     axes.margins(x=0.05, y=0.08)
     axes.set_xscale("log")
     axes.set_xticks([float(epsilon) for epsilon in study.private], list(study.private))

@@ -19,6 +19,7 @@ MODULES = {
         "epsilon",
         "own_signs",
         "zero_signs",
+        "who_computes_what",
         "collusion",
         "norm_vector",
         "frontier",

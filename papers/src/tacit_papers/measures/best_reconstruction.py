@@ -81,7 +81,7 @@ class BestReconstruction(FieldDescription):
                     tried[f"{kind}, {search.attack} {search.total_variation:g}"] = done[same]
             return tried
 
-        one, coalition = _adversaries(run, victims)
+        one, coalition = adversaries_of(run, victims)
         known, known_together = (
             available_evidence(run, adversaries, victims) for adversaries in (one, coalition)
         )
@@ -89,7 +89,9 @@ class BestReconstruction(FieldDescription):
         # A coalition can do what its member does; the server is no coalition of clients.
         if all(each.corrupt >= its.corrupt for each, its in zip(coalition, one, strict=True)):
             tried_together |= {f"{way}, of one": scores for way, scores in tried.items()}
-        return _best("", known, tried) | _best("_together", known_together, tried_together)
+        return best_attempt("", known, tried) | best_attempt(
+            "_together", known_together, tried_together
+        )
 
 
 def available_evidence(
@@ -132,7 +134,7 @@ def _evidence(run: RecordedRun, leakage: Leakage) -> dict[str, Evidence]:
     return found
 
 
-def _adversaries(run: RecordedRun, victims: list[int]) -> tuple[list[Adversary], list[Adversary]]:
+def adversaries_of(run: RecordedRun, victims: list[int]) -> tuple[list[Adversary], list[Adversary]]:
     """For each victim one neighbour, and all of them."""
     clients, first_model = run.graph.clients, Adversary(knows_theta0=True)
     if any(message.verb == "average" for message in run.transcript.messages):
@@ -147,7 +149,7 @@ def _adversaries(run: RecordedRun, victims: list[int]) -> tuple[list[Adversary],
     return one, [Adversary.curious(*around) | first_model for around in near]
 
 
-def _best(suffix: str, known: dict[str, list[Evidence]], tried: dict[str, Values]) -> Values:
+def best_attempt(suffix: str, known: dict[str, list[Evidence]], tried: dict[str, Values]) -> Values:
     """The best attempt, each compared with the class means of its own samples."""
     if not tried:
         raise Misuse(

@@ -113,8 +113,8 @@ def invert_observations(
         "ssim_of_class_mean": rounded(statistics.fmean(_similarity(scores[0].class_mean.ssim))),
         "rounding": rounded(max(one.rounding for one in observations)),
         "pictures": {
-            "truth": _grey(found[0].truth[0], found[0].spec),
-            "guess": _grey(found[0].guess[0], found[0].spec),
+            "truth": grey_pictures(found[0].truth[0], found[0].spec),
+            "guess": grey_pictures(found[0].guess[0], found[0].spec),
         },
     }
 
@@ -170,7 +170,7 @@ def _similarity(ssim: Tensor | None) -> list[float]:
     return [float(value) for value in ssim]
 
 
-def _grey(images: Tensor, spec: DataSpec) -> list[list[list[float]]]:
+def grey_pictures(images: Tensor, spec: DataSpec) -> list[list[list[float]]]:
     """The first pictures [H][W] as numbers from 0 to 1, averaged over the channels."""
     low, high = spec.box
     grey = ((images[:SHOWN].mean(1) - low) / (high - low)).clamp(0, 1)
