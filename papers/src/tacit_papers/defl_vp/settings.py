@@ -67,6 +67,17 @@ OPTIMIZERS: dict[str, Options] = {
 }
 EVERY = f"{BATCHES} of batch 128"
 SMALL = "CNN 16-32"
+VARIATIONS: dict[str, Options] = {
+    "momentum of what is received": {"algorithm": {"momentum": 0.9}},
+    "ε = 8": {"algorithm": {"epsilon": 8.0}},
+    "no compression": {"algorithm": {"codec": {"codec": "identity"}}},
+    "a coin for zeros": {"algorithm": {"zeros": "coin"}},
+    "α = 1": {"algorithm": {"alpha": 1.0}},
+    "complete graph": {"graph": {"kind": "complete"}},
+    "ring": {"graph": {"kind": "ring"}},
+    "η = 0.03": {"algorithm": {"lr": 0.03}},
+    "η = 0.003": {"algorithm": {"lr": 0.003}},
+}
 # Single settings beside the grid.
 FURTHER: dict[Key, Sequence[Options]] = {
     (EVERY, SMALL, "constant η"): [],
@@ -84,17 +95,7 @@ FURTHER: dict[Key, Sequence[Options]] = {
     **{
         (number, SMALL, label): [EXCHANGES[number], more]
         for number in ("1 of batch 1024", "10 of batch 128")
-        for label, more in {
-            "momentum of what is received": {"algorithm": {"momentum": 0.9}},
-            "ε = 8": {"algorithm": {"epsilon": 8.0}},
-            "no compression": {"algorithm": {"codec": {"codec": "identity"}}},
-            "a coin for zeros": {"algorithm": {"zeros": "coin"}},
-            "α = 1": {"algorithm": {"alpha": 1.0}},
-            "complete graph": {"graph": {"kind": "complete"}},
-            "ring": {"graph": {"kind": "ring"}},
-            "η = 0.03": {"algorithm": {"lr": 0.03}},
-            "η = 0.003": {"algorithm": {"lr": 0.003}},
-        }.items()
+        for label, more in VARIATIONS.items()
     },
 }
 QUICK = (("1 of batch 128", SMALL, "constant η"), ("4 of batch 128", SMALL, "cosine"))
@@ -102,13 +103,14 @@ QUICK = (("1 of batch 128", SMALL, "constant η"), ("4 of batch 128", SMALL, "co
 
 def settings() -> dict[Key, Sequence[Options]]:
     """All settings: their labels, and how each differs from that of the tables."""
-    grid: dict[Key, Sequence[Options]] = {
+    grid = {
         (one, model, optimizer): [EXCHANGES[one], MODELS[model], OPTIMIZERS[optimizer]]
         for one in EXCHANGES
         for model in MODELS
         for optimizer in OPTIMIZERS
     }
-    return grid | FURTHER
+    # The longest runs are among the first.
+    return FURTHER | grid
 
 
 def config(variant: str, changes: Sequence[Options], scale: Scale) -> Config:

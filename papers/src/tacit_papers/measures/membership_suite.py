@@ -75,7 +75,7 @@ class MembershipSuite(FieldDescription):
         return {
             "accuracy": attacked.curve["accuracy"][-1],
             "training_accuracy": rounded(attacked.training_accuracy(models)),
-            "auc": rounded(max(areas.values())),
+            "auc": rounded(areas[LOSS]),
             "aucs": {name: rounded(area) for name, area in areas.items()},
             "curve": attacked.curve,
         }
