@@ -36,6 +36,7 @@ NETWORKS = "tacit_papers.defl_vp.networks"
 PAPER = {WHOLE: 88.7, ABLATED: 84.3, ROUNDS: 150.0}
 TOLERANCES = {WHOLE: 3.0, ABLATED: 3.0, ROUNDS: 20.0}
 NAMES = {WHOLE: "DeFL-VP", ABLATED: "w/o VR", ROUNDS: "rounds to 85 %"}
+LAST = 200  # round
 BATCHES, EPOCH = 46, "1, a local epoch"  # mini-batches of 128 in a local epoch
 
 Options = dict[str, dict[str, Any]]  # keys by section of the configuration
@@ -141,28 +142,25 @@ def _cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def _numbers(cell: CellResult) -> str:
+def _described(cell: CellResult) -> str:
+    """A setting and its numbers."""
     values = cell.first
-    seeds = f", {values['seeds']} seeds" if values["seeds"] > 1 else ""
+    several = f" (means of {values['seeds']} seeds)" if values["seeds"] > 1 else ""
+    reached = f"in round {values[ROUNDS]:.0f}" if values[ROUNDS] <= LAST else "not reached"
     return (
-        f"{NAMES[WHOLE]} {values[WHOLE]:.1f} %, {NAMES[ABLATED]} {values[ABLATED]:.1f} %, "
-        f"85 % in round {values[ROUNDS]:.0f}{seeds}"
+        f"{', '.join(cell.key)}: {NAMES[WHOLE]} {values[WHOLE]:.1f} %, "
+        f"{NAMES[ABLATED]} {values[ABLATED]:.1f} %, 85 % {reached}{several}"
     )
-
-
-def _nearest(result: ArtifactResult, distance: Callable[[CellResult], float]) -> CellResult:
-    found = [cell for cell in result.measured if cell.first["off"] is not None]
-    if not found:
-        raise NotMeasured
-    return min(found, key=distance)
 
 
 def _verdict(result: ArtifactResult, distance: Callable[[CellResult], float]) -> ClaimVerdict:
     """The nearest setting, graded by its distance in tolerances."""
-    best = _nearest(result, distance)
-    count = len(result.measured)
-    reason = f"the nearest of {count} settings: {', '.join(best.key)}"
-    return ClaimVerdict(grade(distance(best), 1.0), _numbers(best), reason)
+    found = [cell for cell in result.measured if cell.first["off"] is not None]
+    if not found:
+        raise NotMeasured
+    best = min(found, key=distance)
+    reason = f"the nearest of {len(result.measured)} settings"
+    return ClaimVerdict(grade(distance(best), 1.0), _described(best), reason)
 
 
 @claim
@@ -179,12 +177,9 @@ def _all_numbers(result: ArtifactResult) -> ClaimVerdict:
 
 
 @claim
-def _highest(result: ArtifactResult) -> ClaimVerdict:
-    """Without variance reduction, the largest accuracy at the end of any setting."""
-    best = _nearest(result, lambda cell: -float(cell.first[ABLATED]))
-    short = PAPER[ABLATED] - best.first[ABLATED]
-    reason = f"the highest of {len(result.measured)} settings: {', '.join(best.key)}"
-    return ClaimVerdict(grade(short, 1.0), _numbers(best), reason)
+def _at_least(result: ArtifactResult, name: str) -> ClaimVerdict:
+    """The largest of one number: whether it reaches the paper's less a tolerance."""
+    return _verdict(result, lambda cell: float((PAPER[name] - cell.first[name]) / TOLERANCES[name]))
 
 
 def _draw(result: ArtifactResult) -> Figure:
@@ -224,7 +219,8 @@ CLAIMS: list[Claim] = [
     _one_number("some setting has the accuracy without variance reduction", "84.3 %", ABLATED),
     _one_number("some setting has the rounds to 85 %", "150", ROUNDS),
     _all_numbers("one setting has both, and DeFL-VP's accuracy", "88.7 %, 84.3 %, 150"),
-    _highest("without variance reduction some setting ends as high as the paper's", "84.3 %"),
+    _at_least("the highest accuracy without variance reduction", "84.3 %", ABLATED),
+    _at_least("the highest accuracy of DeFL-VP", "88.7 %", WHOLE),
 ]
 OPEN = (
     "The paper gives neither model, batch size, exchanges per round, what momentum is of nor a "
