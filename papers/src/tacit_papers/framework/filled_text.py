@@ -8,6 +8,7 @@ A template is Markdown with places in double braces:
     {{lppa/table1: MNIST · DSGT minus MNIST · LPPA}} difference of means, paired by seed
     {{lppa/theorem2 claim: the pure ε is Δ/β}}       what we found about a claim
     {{lppa/table1 repeats}}                          seeds per cell
+    {{defl-vp/settings cells}}                       how many cells are measured
     {{claims reproduced}}, {{claims partly lppa/table4}}   how many claims have a verdict
     {{claims all}}                                   how many there are
     {{causes open}}, {{causes false lppa/}}          how many are not reproduced for this cause
@@ -31,6 +32,7 @@ from tacit_papers.framework.results import mean_and_deviation
 
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 WIDTH = 100
+NOT_MEASURED = "(not measured here)"
 REMEDY = "Correct the template, or measure what it names."
 
 
@@ -82,15 +84,28 @@ def write_report(results: Path) -> Path:
 
 def fill(template: str, results: StoredResults) -> str:
     """The text with a number in every place; raises Misuse if one cannot be filled."""
+    filled = PLACE.sub(lambda place: _filled(place[1], results), template)
+    return "\n\n".join(map(_wrapped, filled.split("\n\n")))
+
+
+def fill_measured(text: str, results: StoredResults) -> str:
+    """The text with a number in every place, or a note where nothing was measured."""
 
     def filled(place: re.Match[str]) -> str:
-        text = " ".join(place[1].split())
-        for pattern, value in FORMS:
-            if found := pattern.fullmatch(text):
-                return value(results, **found.groupdict())
-        raise Misuse(f"The template has {{{{{text}}}}}, which has no known form.", REMEDY)
+        try:
+            return _filled(place[1], results)
+        except Misuse:
+            return NOT_MEASURED
 
-    return "\n\n".join(map(_wrapped, PLACE.sub(filled, template).split("\n\n")))
+    return PLACE.sub(filled, text)
+
+
+def _filled(place: str, results: StoredResults) -> str:
+    text = " ".join(place.split())
+    for pattern, value in FORMS:
+        if found := pattern.fullmatch(text):
+            return value(results, **found.groupdict())
+    raise Misuse(f"The template has {{{{{text}}}}}, which has no known form.", REMEDY)
 
 
 def _wrapped(block: str) -> str:
@@ -142,6 +157,10 @@ def _repeats(results: StoredResults, name: str) -> str:
     return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
 
 
+def _cells(results: StoredResults, name: str) -> str:
+    return str(len(results.artifact(name)["cells"]))
+
+
 def _count(results: StoredResults, verdict: str, name: str | None) -> str:
     return str(sum(verdict in ("all", one["word"]) for one in results.claims(name or "")))
 
@@ -177,6 +196,7 @@ FORMS: list[tuple[re.Pattern[str], Callable[..., str]]] = [
     (re.compile(r"claims (?P<verdict>[a-z ]+?)(?: (?P<name>[\w-]+/[\w-]*))?"), _count),
     (re.compile(r"causes (?P<cause>[a-z]+)(?: (?P<name>[\w-]+/[\w-]*))?"), _count_cause),
     (re.compile(rf"{ARTIFACT} repeats"), _repeats),
+    (re.compile(rf"{ARTIFACT} cells"), _cells),
     (re.compile(rf"{ARTIFACT} claim: (?P<claim>.+)"), _claim),
     (re.compile(rf"{ARTIFACT}: (?P<one>.+) minus (?P<other>.+?){PART}"), _difference),
     (re.compile(rf"{ARTIFACT}: (?P<cell>.+?){PART}"), _number),

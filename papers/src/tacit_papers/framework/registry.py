@@ -10,7 +10,7 @@ from tacit_papers.framework.artifact import Artifact
 MODULES = {
     "lppa": ("accuracy", "deep_leakage", "theorem2"),
     "rms": ("fig1_fig3", "fig2"),
-    "defl_vp": ("tables",),
+    "defl_vp": ("tables", "settings", "membership"),
     "dfl_opt": ("convergence", "noise", "inversion", "inversion_over_time", "membership"),
     "findings": (
         "start_masks",

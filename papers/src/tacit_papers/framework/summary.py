@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit.core.storage import read_json, write_text
 from tacit_papers.framework.contradictions import Cause
+from tacit_papers.framework.filled_text import StoredResults, fill_measured
 
 HEAD = """# Results
 
@@ -22,7 +23,9 @@ def write_summary(out: Path) -> Path:
     """Write the page about all artifacts in a folder."""
     results = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
     path = out / "README.md"
-    sections = [HEAD, *_overview(results), *_causes(results), *map(_section, results)]
+    known = StoredResults(out)
+    described = [_section(stored, known) for stored in results]
+    sections = [HEAD, *_overview(results), *_causes(results), *described]
     write_text(path, "\n".join(sections))
     return path
 
@@ -66,7 +69,7 @@ def _causes(results: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(lines), ""]
 
 
-def _section(stored: dict[str, Any]) -> str:
+def _section(stored: dict[str, Any], known: StoredResults) -> str:
     name = stored["artifact"]
     lines = [f"## {name}", "", stored["title"], "", f"*{stored['protocol']}*", ""]
     if stored["quick"]:
@@ -79,10 +82,10 @@ def _section(stored: dict[str, Any]) -> str:
             f"| {MARKS[claim['word']]} | {claim['claim']} | {claim['paper']} | {claim['ours']} | "
             f"{claim['word']}{': ' + claim['why'] if claim['why'] else ''} |"
         )
-    return "\n".join([*lines, "", *_arguments(stored)])
+    return "\n".join([*lines, "", *_arguments(stored, known)])
 
 
-def _arguments(stored: dict[str, Any]) -> list[str]:
+def _arguments(stored: dict[str, Any], known: StoredResults) -> list[str]:
     """Why claims are not reproduced, once for all claims with the same argument."""
     explained: dict[tuple[str, str], list[str]] = {}
     for claim in stored["claims"]:
@@ -91,7 +94,7 @@ def _arguments(stored: dict[str, Any]) -> list[str]:
     if not explained:
         return []
     lines = [
-        f"- {'; '.join(claims)}: **{Cause(cause).description}**. {argument}"
+        f"- {'; '.join(claims)}: **{Cause(cause).description}**. {fill_measured(argument, known)}"
         for (cause, argument), claims in explained.items()
     ]
     return ["Why not reproduced:", "", *lines, ""]
