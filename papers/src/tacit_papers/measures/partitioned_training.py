@@ -16,7 +16,7 @@ from tacit_papers.measures.training import Training
 
 Labels = NDArray[np.int64]
 Parts = list[list[int]]  # the samples of each client
-MAX_DRAWS = 10_000
+MAX_DRAWS = 1_000
 
 
 @dataclass(frozen=True)
