@@ -28,10 +28,10 @@ PARTITIONS = (
 )
 ADULT_DP = (
     "Tables 1 and 4 have 76.38 ± 0.000 for DP on Adult, the share of the larger class: every "
-    "record gets the same answer, as from models that are not numbers. Section 6.1 reports such models on MNIST, where "
-    "Table 1 has 90.15. Section 5 adds DP's noise at the start only; with that, Adult ends at "
-    "{{lppa/table3: Adult · DP}}. Two perceptrons and two schedules of λ were searched for "
-    "Table 1; the best match is {{lppa/search-tables nearest: Adult, Table 1}}."
+    "record gets the same answer, as from models that are not numbers. Section 6.1 reports such "
+    "models on MNIST, where Table 1 has 90.15. Section 5 adds DP's noise at the start only; with "
+    "that, Adult ends at {{lppa/table3: Adult · DP}}. Two perceptrons and two schedules of λ were "
+    "searched for Table 1; the best match is {{lppa/search-tables nearest: Adult, Table 1}}."
 )
 READINGS = (
     "each client's share of each class (in the table), the same with capped sizes (as in the "
