@@ -173,10 +173,9 @@ def _nearest(results: StoredResults, name: str, label: str) -> str:
 
 
 def _distance(cells: list[dict[str, Any]], metric: str) -> float:
-    return sum(
-        abs(statistics.fmean(_by_seed(cell, metric).values()) - cell["paper"]["mean"])
-        for cell in cells
-    )
+    ours = [statistics.fmean(_by_seed(cell, metric).values()) for cell in cells]
+    papers = [float(cell["paper"]["mean"]) for cell in cells]
+    return sum(abs(one - paper) for one, paper in zip(ours, papers, strict=True))
 
 
 def _mean(cell: dict[str, Any], metric: str) -> str:

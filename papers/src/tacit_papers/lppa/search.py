@@ -23,6 +23,7 @@ from tacit_papers.lppa.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.measures.partitioned_training import READINGS, PartitionedTraining
 from tacit_papers.measures.training import Training
 
+Sections = dict[str, dict[str, Any]]  # keys of a configuration that a setting changes
 RULES = ("DSGT", "DP")
 HIDDEN: dict[str, list[int]] = {"64": [64], "32, 16, 8": [32, 16, 8]}
 DECAYS: dict[str, Any] = {
@@ -50,7 +51,7 @@ RCV1_TARGETS: dict[str, tuple[Row, str]] = {
 }
 
 
-def _changed(base: Config, **sections: dict[str, Any]) -> Config:
+def _changed(base: Config, sections: Sections) -> Config:
     plain = base.as_dict()
     return make_config(plain | {name: plain[name] | keys for name, keys in sections.items()})
 
@@ -76,9 +77,11 @@ def _grid(
             Training(
                 _changed(
                     config(dataset, rule, scale, partition),
-                    data=data,
-                    model={"hidden": HIDDEN[size]},
-                    algorithm={"lr": DECAYS[decay]},
+                    {
+                        "data": data,
+                        "model": {"hidden": HIDDEN[size]},
+                        "algorithm": {"lr": DECAYS[decay]},
+                    },
                 )
             )
             for rule in RULES
@@ -117,35 +120,35 @@ def _images(scale: Scale) -> list[Cell]:
         dataset: str,
         skew: str,
         setting: str,
+        sections: Sections,
         reading: str = "",
-        **sections: dict[str, Any],
     ) -> None:
-        changed = [_changed(config(dataset, rule, scale, skew), **sections) for rule in RULES]
+        changed = [_changed(config(dataset, rule, scale, skew), sections) for rule in RULES]
         measures = tuple(
             PartitionedTraining(one, reading, 0.1) if reading else Training(one) for one in changed
         )
         cells.extend(_pair(target, row, setting, measures))
 
-    lenet: dict[str, Any] = {"name": "lenet"}
+    lenet: Sections = {"model": {"name": "lenet"}}
     for dataset in ("MNIST",) if scale.quick else ("MNIST", "FMNIST", "CIFAR10"):
-        add(f"{dataset}, Table 1", TABLE1[dataset,], dataset, "iid", "LeNet", model=lenet)
+        add(f"{dataset}, Table 1", TABLE1[dataset,], dataset, "iid", "LeNet", lenet)
         target, row = f"{dataset}, Table 4, Dir(0.1)", TABLE4[dataset, "Dir(0.1)"]
         for reading in READINGS:
-            add(target, row, dataset, "Dir(0.1)", f"two layers; {reading}", reading)
-        add(target, row, dataset, "Dir(0.1)", "LeNet; shares of each class", model=lenet)
+            add(target, row, dataset, "Dir(0.1)", f"two layers; {reading}", {}, reading)
+        add(target, row, dataset, "Dir(0.1)", "LeNet; shares of each class", lenet)
     if scale.quick:
         return cells
     target, row = "FMNIST, Table 3", TABLE3["FMNIST",]
-    sizes, very_uneven = "sizes from Dirichlet({})", {"alpha": 0.1}
+    uneven: Sections = {"partition": {"alpha": 0.1}}
     for setting, sections in {
-        f"two layers; {sizes.format(0.1)}": {"partition": very_uneven},
-        f"LeNet; {sizes.format(0.1)}": {"partition": very_uneven, "model": lenet},
-        f"LeNet; {sizes.format(0.5)}": {"model": lenet},
+        "two layers; sizes from Dirichlet(0.1)": uneven,
+        "LeNet; sizes from Dirichlet(0.1)": uneven | lenet,
+        "LeNet; sizes from Dirichlet(0.5)": lenet,
     }.items():
-        add(target, row, "FMNIST", "quantity", setting, **sections)
+        add(target, row, "FMNIST", "quantity", setting, sections)
     for classes in ("#C = 2", "#C = 3"):
         row = TABLE4["FMNIST", classes]
-        add(f"FMNIST, Table 4, {classes}", row, "FMNIST", classes, "LeNet", model=lenet)
+        add(f"FMNIST, Table 4, {classes}", row, "FMNIST", classes, "LeNet", lenet)
     return cells
 
 
