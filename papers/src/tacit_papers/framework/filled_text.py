@@ -9,6 +9,7 @@ A template is Markdown with places in double braces:
     {{lppa/theorem2 claim: the pure ε is Δ/β}}       what we found about a claim
     {{lppa/table1 repeats}}                          seeds per cell
     {{defl-vp/settings cells}}                       how many cells are measured
+    {{lppa/search-tables nearest: Rcv1, Table 1}}    the setting of a search nearest to the paper
     {{claims reproduced}}, {{claims partly lppa/table4}}   how many claims have a verdict
     {{claims all}}                                   how many there are
     {{causes open}}, {{causes false lppa/}}          how many are not reproduced for this cause
@@ -32,7 +33,6 @@ from tacit_papers.framework.results import mean_and_deviation
 
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 WIDTH = 100
-NOT_MEASURED = "(not measured here)"
 REMEDY = "Correct the template, or measure what it names."
 
 
@@ -84,28 +84,25 @@ def write_report(results: Path) -> Path:
 
 def fill(template: str, results: StoredResults) -> str:
     """The text with a number in every place; raises Misuse if one cannot be filled."""
-    filled = PLACE.sub(lambda place: _filled(place[1], results), template)
-    return "\n\n".join(map(_wrapped, filled.split("\n\n")))
+    return "\n\n".join(map(_wrapped, fill_places(template, results).split("\n\n")))
 
 
-def fill_measured(text: str, results: StoredResults) -> str:
-    """The text with a number in every place, or a note where nothing was measured."""
+def fill_places(template: str, results: StoredResults, unknown: str | None = None) -> str:
+    """The same with its lines as they are; `unknown` stands for results that do not exist."""
 
     def filled(place: re.Match[str]) -> str:
-        try:
-            return _filled(place[1], results)
-        except Misuse:
-            return NOT_MEASURED
+        text = " ".join(place[1].split())
+        for pattern, value in FORMS:
+            if found := pattern.fullmatch(text):
+                try:
+                    return value(results, **found.groupdict())
+                except Misuse:
+                    if unknown is None:
+                        raise
+                    return unknown
+        raise Misuse(f"The template has {{{{{text}}}}}, which has no known form.", REMEDY)
 
-    return PLACE.sub(filled, text)
-
-
-def _filled(place: str, results: StoredResults) -> str:
-    text = " ".join(place.split())
-    for pattern, value in FORMS:
-        if found := pattern.fullmatch(text):
-            return value(results, **found.groupdict())
-    raise Misuse(f"The template has {{{{{text}}}}}, which has no known form.", REMEDY)
+    return PLACE.sub(filled, template)
 
 
 def _wrapped(block: str) -> str:
@@ -150,6 +147,40 @@ def _claim(results: StoredResults, name: str, claim: str) -> str:
     if claim not in claims:
         raise unknown_name(f"{name} has no claim {claim!r}.", claim, claims)
     return str(claims[claim]["ours"])
+
+
+def _nearest(results: StoredResults, name: str, label: str) -> str:
+    """The setting whose numbers differ least from the paper's, of the cells with a first label.
+
+    The last axis of a search has the numbers that a setting must give together.
+    """
+    stored = results.artifact(name)
+    settings: dict[str, list[dict[str, Any]]] = {}
+    for cell in stored["cells"]:
+        first, *middle, _ = cell["key"].values()
+        if first == label and cell["paper"] is not None:
+            settings.setdefault(" · ".join(middle), []).append(cell)
+    if not settings:
+        raise Misuse(f"{name} has no cell {label!r} with a number of the paper.", REMEDY)
+    most = max(map(len, settings.values()))
+    complete = {setting: cells for setting, cells in settings.items() if len(cells) == most}
+    best = min(complete, key=lambda setting: _distance(complete[setting], stored["metric"]))
+    numbers = [
+        f"{list(cell['key'].values())[-1]} {_mean(cell, stored['metric'])} "
+        f"(paper {cell['paper']['mean']:g})"
+        for cell in complete[best]
+    ]
+    return f"{best}, with {', '.join(numbers)}"
+
+
+def _distance(cells: list[dict[str, Any]], metric: str) -> float:
+    ours = [statistics.fmean(_by_seed(cell, metric).values()) for cell in cells]
+    papers = [float(cell["paper"]["mean"]) for cell in cells]
+    return sum(abs(one - paper) for one, paper in zip(ours, papers, strict=True))
+
+
+def _mean(cell: dict[str, Any], metric: str) -> str:
+    return mean_and_deviation(list(_by_seed(cell, metric).values()), ".2f")
 
 
 def _repeats(results: StoredResults, name: str) -> str:
@@ -198,6 +229,7 @@ FORMS: list[tuple[re.Pattern[str], Callable[..., str]]] = [
     (re.compile(rf"{ARTIFACT} repeats"), _repeats),
     (re.compile(rf"{ARTIFACT} cells"), _cells),
     (re.compile(rf"{ARTIFACT} claim: (?P<claim>.+)"), _claim),
+    (re.compile(rf"{ARTIFACT} nearest: (?P<label>.+)"), _nearest),
     (re.compile(rf"{ARTIFACT}: (?P<one>.+) minus (?P<other>.+?){PART}"), _difference),
     (re.compile(rf"{ARTIFACT}: (?P<cell>.+?){PART}"), _number),
 ]

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tacit.core.storage import read_json, write_text
+from tacit.core.storage import write_text
 from tacit_papers.framework.contradictions import Cause
-from tacit_papers.framework.filled_text import StoredResults, fill_measured
+from tacit_papers.framework.filled_text import StoredResults, fill_places
 
 HEAD = """# Results
 
@@ -21,12 +21,11 @@ MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not mea
 
 def write_summary(out: Path) -> Path:
     """Write the page about all artifacts in a folder."""
-    results = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
-    path = out / "README.md"
-    known = StoredResults(out)
-    described = [_section(stored, known) for stored in results]
-    sections = [HEAD, *_overview(results), *_causes(results), *described]
-    write_text(path, "\n".join(sections))
+    stored = StoredResults(out)
+    results, path = list(stored.artifacts.values()), out / "README.md"
+    sections = [HEAD, *_overview(results), *_causes(results), *map(_section, results)]
+    # Arguments have numbers of other artifacts, which a folder may lack.
+    write_text(path, fill_places("\n".join(sections), stored, unknown="(not measured)"))
     return path
 
 
@@ -69,23 +68,42 @@ def _causes(results: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(lines), ""]
 
 
-def _section(stored: dict[str, Any], known: StoredResults) -> str:
+def _section(stored: dict[str, Any]) -> str:
     name = stored["artifact"]
     lines = [f"## {name}", "", stored["title"], "", f"*{stored['protocol']}*", ""]
     if stored["quick"]:
         lines += [f"**Quick version**: {stored['quickly']}", ""]
     lines += [f"Measured on: {'; '.join(stored['machines'])}.", ""]
     lines += [f"![{stored['title']}]({name}/figure.svg)", ""]
+    if not stored["claims"]:
+        return "\n".join([*lines, *_numbers(stored), ""])
     lines += ["| | claim | paper | ours | |", "| --- | --- | ---: | ---: | --- |"]
     for claim in stored["claims"]:
         lines.append(
             f"| {MARKS[claim['word']]} | {claim['claim']} | {claim['paper']} | {claim['ours']} | "
             f"{claim['word']}{': ' + claim['why'] if claim['why'] else ''} |"
         )
-    return "\n".join([*lines, "", *_arguments(stored, known)])
+    return "\n".join([*lines, "", *_arguments(stored)])
 
 
-def _arguments(stored: dict[str, Any], known: StoredResults) -> list[str]:
+def _numbers(stored: dict[str, Any]) -> list[str]:
+    """A table of all cells, for searches, which have no claims."""
+    cells = stored["cells"]
+    axes = list(cells[0]["key"]) if cells else []
+    lines = [
+        f"| {' | '.join([*axes, 'paper', 'ours'])} |",
+        f"|{' --- |' * len(axes)} ---: | ---: |",
+    ]
+    for cell in cells:
+        paper = "" if cell["paper"] is None else f"{cell['paper']['mean']:g}"
+        ours = "" if cell["mean"] is None else f"{cell['mean']:.2f}"
+        if cell["deviation"] is not None:
+            ours += f" ± {cell['deviation']:.2f}"
+        lines.append(f"| {' | '.join([*cell['key'].values(), paper, ours])} |")
+    return lines
+
+
+def _arguments(stored: dict[str, Any]) -> list[str]:
     """Why claims are not reproduced, once for all claims with the same argument."""
     explained: dict[tuple[str, str], list[str]] = {}
     for claim in stored["claims"]:
@@ -94,7 +112,7 @@ def _arguments(stored: dict[str, Any], known: StoredResults) -> list[str]:
     if not explained:
         return []
     lines = [
-        f"- {'; '.join(claims)}: **{Cause(cause).description}**. {fill_measured(argument, known)}"
+        f"- {'; '.join(claims)}: **{Cause(cause).description}**. {argument}"
         for (cause, argument), claims in explained.items()
     ]
     return ["Why not reproduced:", "", *lines, ""]
