@@ -15,8 +15,8 @@
 #define tabulate FOR_TARGET(tabulate)
 #define look_up FOR_TARGET(look_up)
 
-/* Bytes of packed fields at a time, which stay in the nearest cache. */
-#define FIELDS 8192
+/* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
+#define FIELDS 65536
 
 #if defined(__GNUC__)
 typedef int16_t __attribute__((aligned(1))) Unaligned16;
@@ -47,7 +47,7 @@ typedef struct {
         int32_t field;                                                                                       \
         if ((SIZE) > 0)                                                                                      \
             for (int64_t k = 0; k < (N); k++) {                                                              \
-                const int64_t bits_ = (WORDS)[k] + base_;                                                    \
+                const int64_t bits_ = (int64_t)(WORDS)[k] + base_;                                           \
                 double based_;                                                                               \
                 memcpy(&based_, &bits_, sizeof based_);                                                      \
                 based_ += SHARE(k);                                                                          \
@@ -70,7 +70,7 @@ typedef struct {
 
 /* The fields of n numbers of a row: as 16 bits, as bytes, or in a plane of packed bytes, as `unit` times the field. */
 #define DEFINE_FIELDS(NAME, TYPE, T)                                                                         \
-    static inline void NAME(uint8_t *restrict out, const T *restrict x, const int64_t *restrict words,       \
+    static inline void NAME(uint8_t *restrict out, const T *restrict x, const uint32_t *restrict words,      \
                             double size, const Quantizer *q, int64_t plane, int64_t n) {                     \
         const double factor = FACTOR_##TYPE(q, size);                                                        \
         const uint8_t mask = (uint8_t)((1 << q->bits) - 1), unit = (uint8_t)(1 << plane * q->bits);          \
@@ -92,7 +92,7 @@ DEFINE_FIELDS(quantize_f64, f64, double)
 /* The fields of rows first <= i < last in the bytes from <= j < to of each. Byte j of `step` has the fields j, j + step,
  * j + 2 step, ...; fields of 16 bits have two bytes each, and j counts fields. */
 #define DEFINE_QUANTIZE(NAME, FIELDS_OF_ROW, T)                                                              \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const uint32_t *words, int64_t words_stride, const T *divisor,  \
                const Quantizer *q, uint8_t *out, int64_t out_stride, int64_t width, int64_t first,           \
                int64_t last, int64_t from, int64_t to) {                                                     \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
@@ -179,7 +179,7 @@ DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
 
 /* What the other end restores, without the bytes. */
 #define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
-    static inline void NAME(T *restrict row, const T *restrict x, const int64_t *restrict words, T divisor,  \
+    static inline void NAME(T *restrict row, const T *restrict x, const uint32_t *restrict words, T divisor, \
                             const Quantizer *q, int64_t n) {                                                 \
         const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
@@ -194,7 +194,7 @@ DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
 DEFINE_RECEIVED_NUMBERS(received_f64, f64, double)
 
 #define DEFINE_RECEIVED(NAME, RECEIVED, T)                                                                   \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const uint32_t *words, int64_t words_stride, const T *divisor,  \
                const Quantizer *q, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,    \
                int64_t to) {                                                                                 \
         for (int64_t i = first; i < last; i++)                                                               \
