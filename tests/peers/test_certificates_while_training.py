@@ -271,11 +271,13 @@ def test_neighbours_refuse_a_server_with_a_revoked_key(places, tmp_path):
     thief = twin(nodes, tmp_path / "thief")
     with ForkedFederation(nodes) as local:
         until_step(nodes, 10, NAMES)
-        revoke(operator.path, "n2", keep=True)
-        renew(nodes, operator, "n2")
-        assert set(announce(operator, nodes.manifest()).values()) == {""}
+        # Its neighbours wait for it, so that none finishes before the thief is there.
         local.nodes["n2"].process.terminate()
         local.nodes["n2"].process.wait(60)
+        revoke(operator.path, "n2", keep=True)
+        renew(nodes, operator, "n2")
+        told = announce(operator, nodes.manifest())
+        assert [told[name] for name in ("n0", "n1", "n3")] == [""] * 3
         with ForkedFederation(thief) as stolen:
             for name in ("n0", "n1", "n3"):
                 stolen.nodes[name].process.kill()

@@ -74,4 +74,4 @@ def test_completion_loads_nothing_that_computes():
 
 
 def test_the_check_sees_what_is_loaded():
-    assert {"torch", "numpy"} <= {*loaded(run("algorithms"))}
+    assert {"torch", "numpy"} <= {*loaded(run("data", "list"))}

@@ -159,6 +159,16 @@ def test_the_algorithms_are_listed_with_what_they_send(tacit_here):
     # One row of integers on each edge of a tree, in each direction.
     assert rows["private-sgd"]["bytes_per_iteration"] == 4 * 1000
     assert rows["private-sgd"]["messages_per_iteration"] == 1
+    described = tacit_here("algorithms", "lppa", "--parameters", "1000", "--json")
+    facts = json.loads(described.out)
+    assert rows["lppa"].items() <= facts.items()
+    options = {option["name"]: option for option in facts["options"]}
+    assert options["lr"]["default"] == "required"
+    assert "masks" in options["fresh"]["meaning"]
+    assert_mentions(tacit_here("algorithms", "lppa").out, facts["paper"], "γᵢ", "fresh", "none;")
+    unknown = tacit_here("algorithms", "lpa")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "Did you mean 'lppa'" in unknown.err
     table = tacit_here("algorithms").out
     for name, row in rows.items():
         assert name in table

@@ -37,7 +37,7 @@ def test_changed_kinds_say_what_they_drop(tacit_here, config):
     assert "Note: algorithm.noise" in result.err
 
 
-def test_ctrl_c_ends_all_runs_and_resume_goes_on(start, tacit, config, tmp_path):
+def test_ctrl_c_ends_all_runs_and_resume_goes_on(start, tacit_here, config, tmp_path):
     words = (
         "sweep", config, "--over", "algorithm.lr=0.01,0.1,0.2", "--set", "run.rounds=60",
         "--jobs", "2", "--out", "out",
@@ -52,10 +52,10 @@ def test_ctrl_c_ends_all_runs_and_resume_goes_on(start, tacit, config, tmp_path)
     assert process.returncode == 130
     assert "--resume" in err
     stopped = sorted(path.name for path in (tmp_path / "out").iterdir())
-    resumed = tacit(*words, "--resume")
+    resumed = tacit_here(*words, "--resume")
     assert resumed.code == 0, resumed.err
     assert "resumed after iteration" in resumed.err
-    whole = tacit(*words[:-1], "whole", "--jobs", "1")
+    whole = tacit_here(*words[:-1], "whole", "--jobs", "1")
     assert whole.code == 0, whole.err
     read = [json.loads((tmp_path / name / "sweep.json").read_text()) for name in ("out", "whole")]
     assert read[0] == read[1]
@@ -79,11 +79,11 @@ def test_workers_end_when_their_parent_is_killed(start, config, tmp_path):
         time.sleep(1)
 
 
-def test_a_comparison_with_jobs_equals_one_without(tacit, tacit_here, config, tmp_path):
+def test_a_comparison_with_jobs_equals_one_without(tacit_here, config, tmp_path):
     words = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "2")
     one = tacit_here(*words, "--jobs", "1", "--out", "one")
     assert one.code == 0, one.err
-    two = tacit(*words, "--jobs", "2", "--out", "two")
+    two = tacit_here(*words, "--jobs", "2", "--out", "two")
     assert two.code == 0, two.err
     assert (tmp_path / "one" / "compare.json").read_bytes() == (
         tmp_path / "two" / "compare.json"

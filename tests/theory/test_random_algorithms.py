@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
@@ -26,8 +27,9 @@ from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
 
 PRIME = 2_147_483_629
+pytestmark = pytest.mark.thorough
 # In the thorough profile many more.
-many = settings(max_examples=1000 if settings().max_examples >= 100 else 30)
+many = settings(max_examples=1000 if settings().max_examples > 20 else 30)
 LAW, CLIP, DELTA, STEPS = Gaussian(0.5), Clip(1.0), 1e-5, 3
 COEFFICIENTS = [Fraction(x, 2) for x in (-4, -2, -1, 1, 2, 4)]
 GRAPHS = {

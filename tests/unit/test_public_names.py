@@ -25,6 +25,8 @@ import torch, tacit
 task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
 run = tacit.simulate(tacit.LPPA(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=3)
 assert run.theta.shape == (3, 2)
+# They take as long to import as all of Tacit.
+assert not {"scipy.stats", "scipy.optimize", "scipy.spatial"} & set(sys.modules)
 print(tacit.Task.from_module, "fine")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -17,9 +17,11 @@ from tacit.cli.progress import ProgressBar, ProgressBars
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json
-from tacit_papers.framework.backlog import ArtifactStatus, Backlog, measure_backlog
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.backlog import FULL, ArtifactStatus, Backlog, measure_backlog
 from tacit_papers.framework.drawing import write_figure
 from tacit_papers.framework.registry import ARTIFACTS
+from tacit_papers.framework.results_file import ResultsFile
 from tacit_papers.framework.runner import ReproductionListener
 from tacit_papers.framework.summary import MARKS, write_summary
 from tacit_papers.framework.workers import worker_processes
@@ -36,6 +38,8 @@ class BacklogOptions:
     resume: bool
     jobs: int
     as_json: bool
+    only: tuple[str, ...]  # patterns of artifacts' names
+    figures: bool  # draw them, and summarise the claims
 
     def refuse(self, others: Mapping[str, Any], name: str) -> None:
         """Raise Misuse for options of a single artifact."""
@@ -46,7 +50,7 @@ class BacklogOptions:
     def backlog(self) -> Backlog:
         minutes = math.inf if self.minutes is None else self.minutes
         artifacts = tuple(ARTIFACTS.values())
-        return Backlog(artifacts, self.out, minutes, self.device, self.data)
+        return Backlog(artifacts, self.out, minutes, self.device, self.data, self.only)
 
 
 def show_status(options: BacklogOptions) -> None:
@@ -55,15 +59,19 @@ def show_status(options: BacklogOptions) -> None:
     if options.as_json:
         print(json.dumps([_as_dict(status) for status in statuses]))
         return
-    table = Table("artifact", "size", title=f"Measurements in {options.out}")
-    for column in ("measured", "missing", "takes"):
+    table = Table(title=f"Measurements in {options.out}")
+    table.add_column("artifact", no_wrap=True)
+    table.add_column("size")
+    for column in ("measured", "old", "missing", "takes"):
         table.add_column(column, justify="right")
     table.add_column("measured on", overflow="fold")
     for status in statuses:
         size = "quick" if status.is_quick else "full" if status.measured else "–"
-        lacks = str(len(status.missing)) if status.missing else "–"
+        old, lacks = (
+            str(count) if count else "–" for count in (status.outdated.total(), len(status.missing))
+        )
         machines = dict.fromkeys(machine.split(",")[0] for machine in status.machines)
-        row = (str(status.measured), lacks, _cost(status), ", ".join(machines))
+        row = (str(status.measured), old, lacks, _cost(status), ", ".join(machines))
         table.add_row(status.artifact.name, size, *row)
     Console().print(table)
     missing = sum(len(status.missing) for status in statuses)
@@ -71,6 +79,8 @@ def show_status(options: BacklogOptions) -> None:
     untimed = sum(status.untimed for status in statuses)
     unknown = f", and {untimed} of which nothing comparable was timed" if untimed else ""
     print(f"Missing: {missing} measurements, about {total} on these machines{unknown}.")
+    for reason, count in sum((status.outdated for status in statuses), Counter()).items():
+        print(f"Of these, {count} have old numbers, which stay until they are repeated: {reason}.")
     print("Claims: " + ", ".join(f"{verdicts[grade]} {grade}" for grade in MARKS) + ".")
     if missing:
         print(f"Measure them: tacit reproduce all --resume --out {options.out} --minutes 25")
@@ -92,18 +102,37 @@ def measure_all(options: BacklogOptions) -> None:
     def report_measured(done: int, total: int, seconds: float) -> None:
         report(f"{done} of {total} considered, {duration(seconds)} left")
 
-    before = sum(len(status.missing) for status in backlog.statuses())
-    with ProgressBars(console, runs=before) as bars, ProgressBar(console) as bar:
-        listener = ReproductionListener(bars.listener_for, bar, report_measured, report)
+    failures: list[str] = []
+
+    def report_failure(message: str) -> None:
+        failures.append(message)
+        report(f"Failed: {message}")
+
+    before = {status.artifact.name: len(status.missing) for status in backlog.statuses()}
+    missing = sum(before.values())
+    with ProgressBars(console, runs=missing) as bars, ProgressBar(console) as bar:
+        listener = ReproductionListener(
+            bars.listener_for, bar, report_measured, report, report_failure
+        )
         options.out.mkdir(parents=True, exist_ok=True)
-        with worker_processes(backlog.command(), options.jobs - 1, options.out, report):
-            changed = measure_backlog(backlog, listener)
-    for name, result in changed.items():
-        write_figure(ARTIFACTS[name].draw(result), options.out / name)
-    summary = write_summary(options.out)
-    after = sum(len(status.missing) for status in backlog.statuses())
-    print(f"{before - after} measured, {after} still missing: tacit reproduce status")
-    print(f"All claims: {summary}")
+        command = [*backlog.command(), "--no-figures"]
+        with worker_processes(command, options.jobs - 1, options.out, report):
+            measure_backlog(backlog, listener)
+    after = backlog.statuses()
+    left = sum(len(status.missing) for status in after)
+    print(f"{missing - left} measured, {left} still missing: tacit reproduce status")
+    if options.figures:
+        for status in after:
+            if len(status.missing) < before[status.artifact.name]:
+                _draw(status.artifact, options.out)
+        print(f"All claims: {write_summary(options.out)}")
+    if failures:
+        raise Misuse(f"{len(failures)} measurements failed.", "The messages above say why.")
+
+
+def _draw(artifact: Artifact, out: Path) -> None:
+    folder = out / artifact.name
+    write_figure(artifact.draw(ResultsFile.read(folder, artifact, FULL).result), folder)
 
 
 def duration(seconds: float) -> str:
@@ -125,6 +154,7 @@ def _as_dict(status: ArtifactStatus) -> dict[str, Any]:
     return {
         "name": status.artifact.name,
         "measured": status.measured,
+        "outdated": dict(status.outdated),
         "quick": status.is_quick,
         "seconds": status.seconds,
         "untimed": status.untimed,

@@ -36,7 +36,10 @@ def reproduce(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only cells with this in their key, e.g. --only MNIST (repeatable)."),
+        typer.Option(
+            help="Only cells with this in their key, e.g. --only MNIST (repeatable). Of `status` "
+            "and `all`: only these artifacts, e.g. --only 'lppa/*,dfl-opt/fig5'."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[
@@ -58,6 +61,9 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="Of `all`: begin only what ends within them.")
     ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Of `all`: draw what has changed.")
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print result.json, and nothing else.")
     ] = False,
@@ -78,8 +84,11 @@ def reproduce(
     if name in ("status", "all"):
         from tacit_papers.backlog_cli import BacklogOptions, measure_all, show_status
 
-        asked = {"--quick": quick, "--repeats": repeats, "--only": only, "--redraw": redraw}
-        options = BacklogOptions(out, minutes, device, data, resume, jobs, as_json)
+        asked = {"--quick": quick, "--repeats": repeats, "--redraw": redraw}
+        patterns = tuple(pattern for words in only or () for pattern in words.split(","))
+        options = BacklogOptions(
+            out, minutes, device, data, resume, jobs, as_json, patterns, figures
+        )
         options.refuse({option: value for option, value in asked.items() if value}, name)
         (show_status if name == "status" else measure_all)(options)
         return
@@ -117,7 +126,7 @@ def reproduce(
             run_artifact(request, resume=True, listener=listener)
         # Once more: reads what the workers measured, and measures what a failed one left.
         result = run_artifact(request, resume=True, listener=listener)
-    figures = write_figure(artifact.draw(result), request.folder)
+    drawn = write_figure(artifact.draw(result), request.folder)
     summary = write_summary(out)
     stored = request.folder / "result.json"
     if as_json:
@@ -126,7 +135,7 @@ def reproduce(
     for table in _tables(artifact, result):
         Console().print(table)
     print(f"Numbers: {stored}")
-    print(f"Figure: {figures[-1]}")
+    print(f"Figure: {drawn[-1]}")
     print(f"All claims: {summary}")
 
 

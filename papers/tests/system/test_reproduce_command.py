@@ -74,6 +74,14 @@ def test_status_tells_what_is_missing_and_all_begins_with_it(tacit_here, tmp_pat
     rows = {row["name"]: row for row in json.loads(status.out)}
     assert rows["findings/epsilon"]["missing"] == []
     assert len(rows["lppa/table1"]["missing"]) == 90
+    some = tacit_here(
+        "reproduce", "status", "--out", "out", "--only", "lppa/table?,rms/*", "--json"
+    )
+    chosen = [row["name"] for row in json.loads(some.out)]
+    assert chosen == [name for name in rows if name.startswith(("lppa/table", "rms/"))]
+    unknown = tacit_here("reproduce", "status", "--only", "table1")
+    assert unknown.code == 2
+    assert "tacit reproduce list" in unknown.err
     refused = tacit_here("reproduce", "all", "--out", "out")
     assert refused.code == 2
     assert "--resume" in refused.err

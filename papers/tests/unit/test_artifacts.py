@@ -25,8 +25,9 @@ def test_cells_have_a_key_and_a_description(artifact, scale):
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
 def test_claims_without_numbers_are_not_measured(artifact):
     result = artifact.new_result(Scale())
-    assert artifact.claims
-    assert {claim.judge(result).grade for claim in artifact.claims} == {"not measured"}
+    # A search has no claims: its numbers explain why others are not reproduced.
+    assert artifact.claims or "/search-" in artifact.name
+    assert {claim.judge(result).grade for claim in artifact.claims} <= {"not measured"}
     assert len({claim.text for claim in artifact.claims}) == len(artifact.claims)
 
 

@@ -1,5 +1,6 @@
 """What all artifacts lack is found, priced, and measured in order of value while time lasts."""
 
+import json
 import math
 import time
 from dataclasses import dataclass, replace
@@ -7,9 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 from test_runner import FULL, QUICK, measure, stored, trial
 
+from tacit.core.errors import Misuse
 from tacit_papers.framework.backlog import Backlog, measure_backlog, status_of
 from tacit_papers.framework.cells import Cell
-from tacit_papers.framework.runner import ReproductionListener
+from tacit_papers.framework.results import OUTDATED
+from tacit_papers.framework.runner import ReproductionListener, machine_description
 
 
 @dataclass(frozen=True)
@@ -147,3 +150,94 @@ def test_a_measurement_of_unknown_length_is_interrupted_at_the_end(tmp_path):
     assert measure_backlog(backlog, ReproductionListener()) == {}
     assert calls == []
     assert len(backlog.missing()) == 3
+
+
+def mark(out, label, seed, reason):
+    """Mark a stored repeat as outdated."""
+    path = out / "trial" / "table" / "result.json"
+    content = json.loads(path.read_text())
+    cell = next(one for one in content["cells"] if one["key"]["rule"] == label)
+    repeat = next(one for one in cell["repeats"] if one["seed"] == seed)
+    repeat["values"] |= {OUTDATED: reason, "score": -1.0}
+    path.write_text(json.dumps(content))
+
+
+def scores(out):
+    cells = stored(out)["cells"]
+    return [one["values"]["score"] for cell in cells for one in cell["repeats"]]
+
+
+def test_outdated_repeats_are_missing_and_stay_until_they_are_repeated(tmp_path):
+    calls = []
+    table = trial(calls)
+    measure(table, tmp_path)
+    mark(tmp_path, "noisy", 1, "in TF32")
+    status = status_of(table, tmp_path)
+    assert (status.measured, status.outdated) == (9, {"in TF32": 1})
+    assert [(one.cell.key[1], one.seed, one.earlier) for one in status.missing] == [("noisy", 1, 2)]
+    mark(tmp_path, "masked", 0, "in TF32")
+    mark(tmp_path, "masked", 1, "in TF32")
+    mark(tmp_path, "masked", 2, "in TF32")
+    ranks = [one.earlier for one in status_of(table, tmp_path).missing]
+    assert ranks == [2, 1, 1, 2]
+    # Another measurement of the artifact keeps the old number.
+    measure(replace(table, repeats=4), tmp_path, repeats=4, only=("plain",), resume=True)
+    assert scores(tmp_path).count(-1.0) == 4
+    calls.clear()
+    run(backlog_of([table], tmp_path), [0.0])
+    assert sorted(calls) == [(80.0, 1), (89.95, 0), (89.95, 1), (89.95, 2)]
+    assert -1.0 not in scores(tmp_path)
+    after = status_of(table, tmp_path)
+    assert (after.outdated, after.missing) == ({}, ())
+
+
+def test_times_of_other_machines_count_only_if_there_are_none_of_this_one(tmp_path, clock):
+    table = artifact("table", [30, 50], clock, [], repeats=2)
+    run(backlog_of([replace(table, repeats=1)], tmp_path), clock)
+    path = tmp_path / "trial" / "table" / "result.json"
+    content = json.loads(path.read_text())
+    here = machine_description("cpu").split(",")[0]
+    content["machines"].append("slow processor, 1 cores")
+    content["cells"][1]["repeats"][0]["values"] |= {"machine": 1, "took": 4000}
+    path.write_text(json.dumps(content))
+
+    def seconds(machine):
+        return [one.seconds for one in status_of(table, tmp_path, machine).missing]
+
+    assert seconds(here) == [30, 30]
+    assert seconds("slow processor") == [4000, 4000]
+    assert seconds("another") == seconds(None) == [30, 4000]
+    assert [one.seconds for one in backlog_of([table], tmp_path).missing()] == [30, 30]
+
+
+def test_artifacts_are_chosen_by_patterns(tmp_path, clock):
+    tables = [artifact(name, [1], clock, [], repeats=1) for name in ("table1", "table2", "fig1")]
+    backlog = backlog_of(tables, tmp_path, only=("trial/table*", "trial/fig?"))
+    assert backlog.chosen == tables
+    some = replace(backlog, only=("trial/table?",))
+    assert [status.artifact for status in some.statuses()] == tables[:2]
+    assert list(run(some, clock)) == ["trial/table1", "trial/table2"]
+    assert some.command()[-2:] == ["--only", "trial/table?"]
+    with pytest.raises(Misuse, match="'table1'"):
+        replace(backlog, only=("table1",)).statuses()
+
+
+def test_a_measurement_that_fails_is_reported_and_the_others_go_on(tmp_path, clock):
+    @dataclass(frozen=True)
+    class Broken(Timed):
+        def __call__(self, seed, context):
+            raise ValueError("no data")
+
+    calls, failures = [], []
+    table = artifact("table", [1, 1], clock, calls, repeats=1)
+
+    def cells(scale):
+        first, second = table.cells(scale)
+        return [replace(first, measure=Broken("x", 1, clock, calls)), second]
+
+    backlog = backlog_of([replace(table, cells=cells)], tmp_path)
+    changed = measure_backlog(backlog, ReproductionListener(on_failure=failures.append))
+    assert list(changed) == ["trial/table"]
+    assert calls == [("table1", 0)]
+    assert failures == ["trial/table, digits · table0, seed 0: ValueError: no data"]
+    assert [one.cell.key[1] for one in backlog.missing()] == ["table0"]

@@ -141,7 +141,10 @@ class DeFLVP(Algorithm):
         )
 
     def step(self, s: VariateState, here: Here) -> VariateState:
-        grad = decayed(here.grad(s.theta), s.theta, self.weight_decay)
+        return self.exchange(s, decayed(here.grad(s.theta), s.theta, self.weight_decay), here)
+
+    def exchange(self, s: VariateState, grad: Tensor, here: Here) -> VariateState:
+        """Steps 4 to 10 of Algorithm 1 with gradients g [n, P], whichever way they were found."""
         update = grad
         if self.variance_reduction:
             (mixed,) = here.net.mix(variate=s.variate)

@@ -53,8 +53,9 @@ def promise_of(algorithm: Algorithm, clients: int) -> str:
     budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
     if budget is None:
         return ""
-    honest = f"if {budget.honest} of {clients} clients are honest and connected"
-    return f"Promised: ε ≤ {budget.epsilon:g} at δ = {budget.delta:g}, {honest}."
+    return (
+        f"Promised: ε ≤ {budget.epsilon:g} at δ = {budget.delta:g}, {budget.assumption(clients)}."
+    )
 
 
 def at_most(bound: Bound) -> str:

@@ -72,7 +72,7 @@ def _functions(name: str, codec: Codec, rows: Tensor) -> dict[str, TimedFunction
     drawn: dict[tuple[str, int], Tensor] = {}
 
     def draw(purpose: str, count: int) -> Tensor:
-        return Philox(0, count).words(purpose, 0, source, count)
+        return Philox(0, count).words(purpose, 0, source, count, torch.uint32)
 
     def cached(purpose: str, count: int) -> Tensor:
         if (purpose, count) not in drawn:

@@ -245,16 +245,31 @@ def _client_number(text: str, names: tuple[str, ...]) -> int:
 
 
 def algorithms(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, with its options.")
+    ] = None,
     parameters: Annotated[
         int,
         typer.Option("-p", "--parameters", min=1, max=10**12, help="Model size for the bytes."),
     ] = 100_000,
     as_json: Json = False,
 ) -> None:
-    """List the algorithms: what they send, need and protect."""
+    """List the algorithms: what they send, need and protect; or describe one of them."""
     from tacit.algorithms import ALGORITHMS
-    from tacit.cli.listing import algorithm_rows, algorithm_table
+    from tacit.cli.listing import (
+        algorithm_facts,
+        algorithm_rows,
+        algorithm_table,
+        print_algorithm,
+    )
 
+    if name is not None:
+        facts = algorithm_facts(name, parameters)
+        if as_json:
+            print(json.dumps(facts))
+        else:
+            print_algorithm(facts, Console(soft_wrap=True))
+        return
     if as_json:
         print(json.dumps(algorithm_rows(parameters)))
     else:

@@ -313,17 +313,18 @@ def status(
     seconds: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait.")] = 3.0,
 ) -> None:
     """Query all nodes: round, lag, loss, traffic, and which nodes they wait for."""
-    from tacit.cli.federation_nodes import connect
+    from tacit.cli.federation_nodes import connect, finished_nodes
     from tacit.cli.federation_tables import status_table
 
     client, title = connect(folder)
     reports = client.status(seconds)
     client.close()
+    finished = finished_nodes(folder)
     if as_json:
-        print(json.dumps([report.as_dict() for report in reports]))
+        print(json.dumps([report.as_dict(report.member.name in finished) for report in reports]))
     else:
-        Console().print(status_table(title, reports))
-    if all(report.status is None for report in reports):
+        Console().print(status_table(title, reports, finished))
+    if all(report.status is None and report.member.name not in finished for report in reports):
         raise typer.Exit(1)
 
 

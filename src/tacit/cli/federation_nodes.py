@@ -16,13 +16,14 @@ from rich.table import Column, Table
 from tacit.cli.federation_log import StatusLog, result_line
 from tacit.cli.federation_tables import status_table
 from tacit.cli.metric_tables import print_alerts
-from tacit.core.errors import Interrupted, TacitError
+from tacit.core.errors import Interrupted, Misuse, TacitError
 from tacit.core.storage import read_json
 from tacit.peer.federation.certificates import OPERATOR
 from tacit.peer.federation.federation_client import FederationClient, NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.manifest import Manifest
+from tacit.peer.node.finished_peers import FinishedPeers
 
 
 def connect(folder: Path) -> tuple[FederationClient, str]:
@@ -36,6 +37,30 @@ def connect(folder: Path) -> tuple[FederationClient, str]:
         own = federation.operator_credentials()
     title = f"{manifest.federation}, generation {manifest.generation}"
     return FederationClient(manifest, own, ca, log), title
+
+
+def finished_nodes(folder: Path) -> set[str]:
+    """Nodes that have finished the newest roster, as far as files in this folder tell.
+
+    A node's folder names the node and its neighbours; an operator's the nodes that ran inside it.
+    """
+    if (folder / "node.key").exists():
+        node = NodeFolder(folder)
+        manifest = node.manifest()
+        finished = set(FinishedPeers(node.run / "finished.json", manifest.number).finished)
+        return finished | ({node.name} if _has_finished(node, manifest.generation) else set())
+    federation = FederationFolder(folder)
+    manifest = federation.manifest()
+    return {
+        name for name in manifest.names if _has_finished(federation.node(name), manifest.generation)
+    }
+
+
+def _has_finished(node: NodeFolder, generation: int) -> bool:
+    try:
+        return bool(read_json(node.run / "summary.json")["generation"] == generation)
+    except (KeyError, Misuse):
+        return False
 
 
 def authority_of(folder: Path) -> bytes:

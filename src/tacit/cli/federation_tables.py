@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,7 +211,7 @@ def print_change(before: Manifest, after: Manifest) -> None:
         print(f"The weight matrix does not fit the new roster: {rule}.")
 
 
-def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str] = ()) -> Group:
+def status_table(title: str, reports: Sequence[NodeReport], ended: Container[str] = ()) -> Group:
     """A row per node, with remarks below. Nodes in `ended` have finished and exited."""
     statuses = [report.status for report in reports if report.status is not None]
     furthest = max((status.step for status in statuses), default=0)
@@ -243,7 +243,7 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
             if report.relay:
                 remarks.append(f"{name} is reached through the relay {report.relay}")
         elif name in ended:
-            table.add_row(name, Text("ended", style="bold green"))
+            table.add_row(name, Text("finished", style="bold green"))
         elif name in suspended:
             table.add_row(name, Text("suspended", style="yellow"))
         else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import warnings
 from typing import Any
 
 import torch
-from rich.table import Table
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
 
 from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.algorithms.algorithm import options_of
@@ -20,20 +23,87 @@ from tacit.report.page import format_bytes
 from tacit.simulation import simulate
 from tacit.tasks import Task
 
+WITH_GUARANTEE = (
+    "(ε, δ)-differential privacy for the whole run, as promised in [privacy]; `tacit privacy` "
+    "plans it"
+)
+NO_GUARANTEE = "none; `tacit audit` proves and bounds what messages reveal"
+
 
 def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
     """What each registered algorithm sends, needs and protects, with this many parameters."""
-    return [
-        {
-            "name": name,
-            "paper": kind.paper,
-            **_traffic(kind, parameters),
-            "needs": ["a server"] if kind.needs_server else list(kind.requires),
-            "allows": kind.tolerates.allowed,
-            "protects": kind.protects,
-        }
-        for name, kind in ALGORITHMS.loadable()[0].items()
-    ]
+    return [_row(name, kind, parameters) for name, kind in ALGORITHMS.loadable()[0].items()]
+
+
+def algorithm_facts(name: str, parameters: int) -> dict[str, Any]:
+    """One algorithm: its row, its equations, its options and its guarantee."""
+    kind = ALGORITHMS.find(name)
+    text, described = _documented(kind)
+    return _row(name, kind, parameters) | {
+        "description": text,
+        "guarantee": WITH_GUARANTEE if issubclass(kind, PrivateAlgorithm) else NO_GUARANTEE,
+        "options": [
+            {"name": option, "default": _default(field), "meaning": described.get(option, "")}
+            for option, field in options_of(kind).items()
+        ],
+    }
+
+
+def print_algorithm(facts: dict[str, Any], console: Console) -> None:
+    """Print what `algorithm_facts` says."""
+    console.print(f"[bold]{facts['name']}[/bold]: {escape(facts['paper'])}\n")
+    console.print(facts["description"], markup=False, highlight=False)
+    table = Table("option", "default", Column("meaning", overflow="fold"))
+    for option in facts["options"]:
+        table.add_row(*(escape(option[key]) for key in ("name", "default", "meaning")))
+    console.print("", table)
+    count = facts["messages_per_iteration"]
+    sent = (
+        f"{count} message{'' if count == 1 else 's'}, {format_bytes(facts['bytes_per_iteration'])}"
+    )
+    lines = {
+        "sends": f"{sent} per iteration and neighbour",
+        "needs": ", ".join(facts["needs"]) or "a connected graph",
+        "allows": ", ".join(facts["allows"]) or "a fixed graph only",
+        "protects": facts["protects"],
+        "guarantee": facts["guarantee"],
+    }
+    for title, text in lines.items():
+        console.print(f"{title:<10}{text}", markup=False, highlight=False)
+
+
+def _row(name: str, kind: type[Algorithm], parameters: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "paper": kind.paper,
+        **_traffic(kind, parameters),
+        "needs": ["a server"] if kind.needs_server else list(kind.requires),
+        "allows": kind.tolerates.allowed,
+        "protects": kind.protects,
+    }
+
+
+def _documented(kind: type[Algorithm]) -> tuple[str, dict[str, str]]:
+    """The docstring above "Args:", and what it says about each option."""
+    text, _, below = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    options: dict[str, str] = {}
+    for line in below.splitlines():
+        if not line.startswith("    "):
+            break
+        name, colon, meaning = line.strip().partition(": ")
+        if line[4] != " " and colon:
+            options[name] = meaning
+        elif options:
+            options[list(options)[-1]] += f" {line.strip()}"
+    return text.strip(), options
+
+
+def _default(option: dataclasses.Field[Any]) -> str:
+    if option.default is not dataclasses.MISSING:
+        return str(option.default)
+    if option.default_factory is not dataclasses.MISSING:
+        return str(option.default_factory())
+    return "required"
 
 
 def algorithm_table(parameters: int) -> Table:

@@ -38,6 +38,7 @@ class Fields:
 
     def write(self, rows: Tensor, words: Tensor, divisor: Tensor, out: Tensor) -> None:
         """Write packed fields to the bytes `out` [n, Q], for rows and words [n, P], d [n, 1]."""
+        words = _narrow(words)
         if codecs.supports(rows, words):
             codecs.quantize(rows, words, divisor, self._quantizer, out)
             return
@@ -64,6 +65,7 @@ class Fields:
     def received(self, rows: Tensor, words: Tensor, divisor: Tensor) -> Tensor:
         """`read` of `write`, without the bytes."""
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        words = _narrow(words)
         if codecs.supports(rows, words):
             codecs.received(rows, words, divisor, self._quantizer, out)
             return out
@@ -93,3 +95,8 @@ class Fields:
             *(self.factor, self.offset, self.scale, self.shift),
             *(self.bits, self.otherwise),
         )
+
+
+def _narrow(words: Tensor) -> Tensor:
+    """Words in the type that compiled loops read; tensor operations take either."""
+    return words.to(torch.uint32) if words.device.type == "cpu" else words

@@ -126,8 +126,8 @@ def round_randomly(numbers: Tensor, words: Tensor, offset: float = 0.0) -> Tenso
     BASE is a multiple of 2¹⁶ and vanishes where the result is cut to 8 or 16 bits. |x| must be
     below 2¹⁹, and the offset a multiple of 2⁻³².
     """
-    based = (words + (_BITS_OF_BASE + int(offset * 2.0**32))).view(torch.float64)
-    return numbers.add_(based).to(torch.int32)
+    based = words.to(torch.int64) + (_BITS_OF_BASE + int(offset * 2.0**32))
+    return numbers.add_(based.view(torch.float64)).to(torch.int32)
 
 
 def packed_size(width: int, bits: int) -> int:

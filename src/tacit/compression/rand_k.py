@@ -94,12 +94,12 @@ class RandK(MessageCodec):
         messages.check_rows(rows)
         width = rows.shape[1]
         self.check_width(width)
-        seed = draw("subset", 2)
+        seed = draw("subset", 2).to(torch.int64)
         kept = self.values.received(self._gathered(seed, rows), _inner(draw))
         return self._spread(seed, kept, width)
 
     def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
-        seed = draw("subset", 2)
+        seed = draw("subset", 2).to(torch.int64)
         joined = seed[:, :1] | seed[:, 1:] << 32
         inner = messages.begin(wire, "rand-k", rows.shape[1], rows.dtype, joined)
         if isinstance(self.values, Identity) and messages.is_aligned(inner, rows.dtype):

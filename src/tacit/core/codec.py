@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tacit.core.checks import check_methods
 
-# draw(purpose, count) returns int64 [n, count]: independent uniform 32-bit words, one row per
-# message. It is a pure function: the same purpose and count give the same words.
+# draw(purpose, count) returns uint32 or int64 [n, count]: independent uniform 32-bit words, one row
+# per message. It is a pure function: the same purpose and count give the same words.
 Draw = Callable[[str, int], Tensor]
 
 

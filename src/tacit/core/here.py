@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from tacit.core.codec import Codec
@@ -142,8 +143,8 @@ class Here(ABC):
         """
 
     @abstractmethod
-    def words(self, tag: str, width: int) -> Tensor:
-        """Uniform 32-bit words [n, width] (int64) that each client draws for itself.
+    def words(self, tag: str, width: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Uniform 32-bit words [n, width], int64 or uint32, that each client draws for itself.
 
         Draw them inside a function given to `nonlinear`: the result is not linear in anything.
         """
@@ -189,9 +190,11 @@ class Here(ABC):
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         """Own rows [n, P] in the form in which a codec sends them, for `net.mix`."""
+        # Compiled loops read half as much with 32 bits; tensor operations on a GPU need 64.
+        dtype = torch.uint32 if rows.device.type == "cpu" else torch.int64
 
         def draw(purpose: str, count: int) -> Tensor:
-            return self.words(f"{tag}/{purpose}", count)
+            return self.words(f"{tag}/{purpose}", count, dtype)
 
         decoded = rows
         if not codec.lossless:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
@@ -152,9 +153,9 @@ class HostedClients(Here):
         _check_tag(tag)
         return self.randomness.rows(tag, law, self._tick, self.graph.ids, None, width).tensor()
 
-    def words(self, tag: str, width: int) -> Tensor:
+    def words(self, tag: str, width: int, dtype: torch.dtype = torch.int64) -> Tensor:
         _check_tag(tag)
-        return self.randomness.words(tag, self._tick, self.graph.ids, width)
+        return self.randomness.words(tag, self._tick, self.graph.ids, width, dtype)
 
     def edge_noise(self, tag: str, law: Noise) -> tuple[NoiseRows, NoiseRows]:
         _check_tag(tag)

@@ -65,7 +65,14 @@ def philox(counters: Iterable[Tensor], key: int) -> Tensor:
     return torch.stack((c0, c1, c2, c3), dim=-1)
 
 
-def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns: range) -> Tensor:
+def words(
+    key: int,
+    tick: Tensor | int,
+    source: Tensor,
+    target: Tensor,
+    columns: range,
+    dtype: torch.dtype = torch.int64,
+) -> Tensor:
     """Words [rows, len(columns)] of the rows (source, target) at `tick`.
 
     Args:
@@ -74,9 +81,10 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
         source: The first address of each row, int64 [rows].
         target: The second address of each row, int64 [rows].
         columns: Which columns; they start at a multiple of 4.
+        dtype: int64 or uint32.
     """
     if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
-        out = torch.empty(len(source), len(columns), dtype=torch.int64)
+        out = torch.empty(len(source), len(columns), dtype=dtype)
         ends = (source.contiguous(), target.contiguous())
         write_words(key, tick, *ends, columns.start, out, slice(0, len(source)))
         return out
@@ -85,12 +93,12 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
     if gpu_usable(source.device):
         from tacit.core.native import gpu_integers
 
-        return gpu_integers.words(key, ticks, source, target, columns)
+        return gpu_integers.words(key, ticks, source, target, columns).to(dtype)
     blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     shape = (len(source), len(blocks))
     counters = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
     drawn = philox((counter.expand(shape) for counter in counters), key)
-    return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)]
+    return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)].to(dtype)
 
 
 def tiles(
@@ -137,8 +145,13 @@ class Randomness(Protocol):
         """Uniform 32-bit words [len(one), P] as int64 that the clients of each pair share."""
         ...
 
-    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
-        """Uniform 32-bit words [len(source), width] as int64, each row secret to its client."""
+    def words(
+        self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
+        """Uniform 32-bit words [len(source), width], each row secret to its client.
+
+        As int64, or as uint32, which takes half the memory.
+        """
         ...
 
     def add_integers(
@@ -207,19 +220,30 @@ class Philox:
         return NoiseRows(*shape, draw, add)
 
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
-        return self._words(derive_key(self.seed, "masks", tag), tick, one, other + 1, self.width)
+        key = derive_key(self.seed, "masks", tag)
+        return self._words(key, tick, one, other + 1, self.width, torch.int64)
 
-    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+    def words(
+        self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
         alone = torch.zeros_like(source)
-        return self._words(derive_key(self.seed, "words", tag), tick, source, alone, width)
+        return self._words(derive_key(self.seed, "words", tag), tick, source, alone, width, dtype)
 
-    def _words(self, key: int, tick: int, source: Tensor, target: Tensor, width: int) -> Tensor:
+    def _words(
+        self,
+        key: int,
+        tick: int,
+        source: Tensor,
+        target: Tensor,
+        width: int,
+        dtype: torch.dtype,
+    ) -> Tensor:
         if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
-            return words(key, tick, source, target, range(width))
-        out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
+            return words(key, tick, source, target, range(width), dtype)
+        out = torch.empty(len(source), width, dtype=dtype, device=source.device)
         for rows, columns in tiles(len(source), width, out.device):
             ends = (source[rows], target[rows])
-            out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
+            out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns, dtype)
         return out
 
     def add_integers(

@@ -52,7 +52,7 @@ def require_writable(folder: Path) -> None:
     except OSError as problem:
         raise Misuse(
             f"Cannot write into the folder {folder}: {problem.strerror}.",
-            "Choose another with --out.",
+            "Choose another folder.",
         ) from None
     finally:
         for path in made:

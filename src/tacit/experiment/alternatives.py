@@ -322,7 +322,8 @@ def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
     """What more noise of the same kind gives: half an ε, or one that is not vacuous."""
     algorithm = experiment.algorithm
     if isinstance(algorithm, PrivateAlgorithm):
-        return _more_calibrated_noise(algorithm.budget, experiment)
+        found = _more_calibrated_noise(algorithm.budget, experiment)
+        return [*found, *_own_noise_alone(audit, algorithm.budget)]
     ledgers = [ledger for result in audit.results for ledger in result.ledgers]
     worst = max(ledgers, key=lambda ledger: ledger.best.epsilon)
     if any("not clipped" in ledger.best.why for ledger in ledgers):
@@ -344,8 +345,25 @@ def _more_calibrated_noise(budget: Budget | None, experiment: Experiment) -> lis
     spent = replace(budget, noise_multiplier=2 * sigma).spent(experiment.steps)
     return [
         f"Twice the noise (multiplier {2 * sigma:.3g} in place of {sigma:.3g}) gives "
-        f"ε = {rounded_up(spent)} in place of {budget.epsilon:g}, if {budget.honest} of "
-        f"{experiment.graph.clients} clients are honest and connected."
+        f"ε = {rounded_up(spent)} in place of {budget.epsilon:g}, "
+        f"{budget.assumption(experiment.graph.clients)}."
+    ]
+
+
+def _own_noise_alone(audit: Audit, budget: Budget | None) -> list[str]:
+    """What a promise that counts on no other client gives, where coalitions learn noisy sums.
+
+    The noise of h honest clients together has deviation σC, so that of each has σC/√h.
+    """
+    if budget is None or budget.honest == 1 or not audit.coalitions:
+        return []
+    alone = budget.epsilon_against(1)
+    if not budget.epsilon < alone:
+        return []
+    return [
+        f"`[privacy] honest = 1`: against all other clients together ε is {budget.epsilon:g} in "
+        f"place of {rounded_up(alone)}; each client adds {math.sqrt(budget.honest):.3g} times as "
+        "much noise."
     ]
 
 

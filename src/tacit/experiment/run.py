@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,6 @@ def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, An
         lines += [one for one in (dataset.note, dataset.disclosure) if one]
     if simulation.hosted.group.ranks > 1:
         lines.append(simulation.hosted.partition.describe())
-    lines.append(f"gradients {simulation.gradients.strategy} ({simulation.gradients.reason})")
     lines += [*simulation.remarks, *(f"Caution: {caution}" for caution in simulation.cautions)]
     rounds, length = experiment.config.run.rounds, experiment.round_length
     return {
@@ -343,7 +342,6 @@ class _ActiveRun:
         if clients > MAX_EVALUATED_CLIENTS:
             evaluated = f"{MAX_EVALUATED_CLIENTS} evenly spaced clients of {clients}"
             notes.append(f"accuracy and loss over {evaluated}")
-        notes.append(f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}")
         metrics = ("accuracy", "loss", "consensus_distance", "bytes_sent")
         summary = {
             "algorithm": experiment.algorithm.name,
@@ -362,6 +360,7 @@ class _ActiveRun:
             "privacy": simulation.spent_budget,
             "device": experiment.config.run.device,
             "precision": experiment.config.run.precision,
+            "gradients": asdict(simulation.gradients),
             "notes": notes,
             "version": __version__,
         }

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from tacit.graph.edges import Edges
 
@@ -76,6 +75,9 @@ def regular(n: int, degree: int, rng: random.Random) -> Edges:
 
 def within_radius(positions: Positions, radius: float) -> Edges:
     """Every pair of points at most `radius` apart."""
+    # Imported here because it takes long, and few graphs have positions.
+    from scipy.spatial import cKDTree
+
     pairs = cKDTree(positions).query_pairs(radius, output_type="ndarray")
     return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
 

@@ -10,6 +10,7 @@ from tacit.models.networks import (
     sigmoid_cnn as sigmoid_cnn,
     tanh_cnn as tanh_cnn,
     two_layer_cnn as two_layer_cnn,
+    vgg11 as vgg11,
 )
 from tacit.models.parameters import load_weights as load_weights
 from tacit.models.registry import MODELS as MODELS

@@ -19,6 +19,7 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
         "tanh-cnn2": "tacit.models.networks:tanh_cnn",
         "tanh-cnn6": "tacit.models.networks:deep_tanh_cnn",
         "lenet": "tacit.models.networks:lenet",
+        "vgg11": "tacit.models.networks:vgg11",
         "resnet18-gn": "tacit.models.resnet:resnet18",
         "transformer": "tacit.models.transformer:transformer",
         "mlp": "tacit.models.networks:mlp",

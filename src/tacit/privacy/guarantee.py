@@ -146,6 +146,17 @@ class Budget:
         check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
         check_number("extra_delta", self.extra_delta, at_least=0, below=self.delta)
 
+    def assumption(self, clients: int) -> str:
+        """What the guarantee needs among so many clients.
+
+        Example:
+            >>> Budget(3.0, 1e-5, 1.8, 0.03, 100, honest=3).assumption(4)
+            'if 3 of 4 clients are honest and connected'
+        """
+        if self.honest == 1:
+            return f"even if only 1 of {clients} clients is honest"
+        return f"if {self.honest} of {clients} clients are honest and connected"
+
     def spent(self, steps: int) -> float:
         """ε after so many iterations."""
         return self._epsilon(self.noise_multiplier, steps)

@@ -256,9 +256,11 @@ class Keystreams:
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         return self._words("masks", tag, tick, one.tolist(), other.tolist(), self.width, one.device)
 
-    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+    def words(
+        self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
         alone = [None] * len(source)
-        return self._words("words", tag, tick, source.tolist(), alone, width, source.device)
+        return self._words("words", tag, tick, source.tolist(), alone, width, source.device, dtype)
 
     def _words(
         self,
@@ -269,8 +271,9 @@ class Keystreams:
         target: Sequence[int | None],
         width: int,
         device: torch.device,
+        dtype: torch.dtype = torch.int64,
     ) -> Tensor:
-        out = np.empty((len(source), width), dtype=np.int64)
+        out = np.empty((len(source), width), dtype=np.int64 if dtype == torch.int64 else np.uint32)
         for row, one, other in zip(out, source, target, strict=True):
             key = self.ring.key(purpose, tag, tick, one, other)
             for first, drawn in zip(range(0, width, CHUNK), keystream(key, width), strict=True):

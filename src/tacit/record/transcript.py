@@ -376,8 +376,10 @@ class _RecordedRandomness:
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         return self.randomness.masks(tag, tick, one, other)
 
-    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
-        return self.randomness.words(tag, tick, source, width)
+    def words(
+        self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
+        return self.randomness.words(tag, tick, source, width, dtype)
 
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -38,7 +39,9 @@ def unaudited_answer(group: RunGroup) -> StoredAnswer:
     """The answer for a run that was not audited: nothing is known but what it promised."""
     run = group.runs[0]
     summary = run.summary
-    limits = [f"`tacit audit {run.name}` proves, bounds and measures who can learn what."]
+    limits = [
+        f"`tacit audit {shlex.quote(run.path)}` proves, bounds and measures who can learn what."
+    ]
     if summary.privacy is None:
         return StoredAnswer(
             level="unknown",

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.transforms import offset_copy
-from scipy.spatial import cKDTree
 
 from tacit.core.errors import Misuse
 from tacit.graph import Topology
@@ -63,7 +62,9 @@ def graph_figure(graph: StoredGraph) -> Figure:
     edges, places = _distinct_edges(graph), _scaled_positions(graph)
     numbered = graph.clients <= MAX_NUMBERED_CLIENTS
     # The distance of a client from the nearest other one; infinite if there is no other one.
-    nearest = float(np.asarray(cKDTree(places).query(places, k=2)[0])[:, 1].min())
+    distances = np.linalg.norm(places[:, None] - places, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    nearest = float(distances.min())
     largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
     radius = max(smallest, min(largest, 0.36 * nearest))
     figure, axes = new_figure(FIGURE_WIDTH, FIGURE_WIDTH)

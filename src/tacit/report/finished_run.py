@@ -184,6 +184,7 @@ class FinishedRun:
 
     Attributes:
         name: The name of its folder.
+        path: The folder as it was given; only its name if that was an absolute path.
         config: The text of its config.toml.
         settings: The same as a flat dictionary, such as {"algorithm.lr": 0.1}.
         is_finished: Whether it has ended; otherwise its summary is that of the last record.
@@ -192,6 +193,7 @@ class FinishedRun:
     """
 
     name: str
+    path: str
     config: str
     settings: dict[str, Any]
     summary: Summary
@@ -237,6 +239,7 @@ def read_run(folder: Path) -> FinishedRun:
         summary = _summary_so_far(settings, history, graph)
     return FinishedRun(
         name=folder.resolve().name,
+        path=folder.resolve().name if folder.is_absolute() else folder.as_posix(),
         config=config,
         settings=settings,
         summary=summary,

@@ -233,7 +233,7 @@ def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
     ]
     bytes_per_round = {history[-1].bytes_sent / max(1, history[-1].round) for history in histories}
     if has_accuracy and len(bytes_per_round) > 1:
-        figures.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
+        figures.append(("Accuracy and bytes sent", plots.accuracy_by_bytes_figure, spread))
     further = dict.fromkeys(name for history in histories for name in history.metrics)
     # The baseline of a client's own test set does not change: it is in the tables.
     for metric in (name for name in further if name != f"{OWN_TEST}baseline"):

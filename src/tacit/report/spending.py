@@ -44,7 +44,7 @@ class Spending:
     @property
     def assumption(self) -> str:
         """What the guarantee needs."""
-        return f"if {self.budget.honest} of {self.clients} clients are honest and connected"
+        return self.budget.assumption(self.clients)
 
     def sentences(self) -> list[str]:
         """What is spent, under which assumption, and whether that ended the run."""

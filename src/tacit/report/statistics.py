@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy import special
 
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
@@ -77,7 +77,7 @@ def mean_and_interval(values: Sequence[float], confidence: float = 0.95) -> Inte
     deviation = statistics.stdev(values)
     if deviation == 0:
         return Interval(mean, math.nan, math.nan, 0.0, count, confidence)
-    half = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * deviation / math.sqrt(count)
+    half = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, deviation, count, confidence)
 
 

@@ -51,7 +51,11 @@ class BatchLoader(Protocol):
 
 def gather(arrays: Part, index: slice | Tensor) -> Part:
     """The entries at `index` of each array."""
-    return tuple(array[index] for array in arrays)
+    if isinstance(index, slice) or index.device.type != "cpu":
+        return tuple(array[index] for array in arrays)
+    # On a CPU this takes two thirds of the time of array[index].
+    flat, shape = index.flatten(), index.shape
+    return tuple(array.index_select(0, flat).view(*shape, *array.shape[1:]) for array in arrays)
 
 
 def one_chunk(count: int) -> list[slice]:

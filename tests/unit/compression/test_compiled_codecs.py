@@ -128,7 +128,8 @@ def test_threads_do_not_change_the_bits(monkeypatch):
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    rows, words_, norm = torch.zeros(2, 8), torch.zeros(2, 8).long(), torch.zeros(2, 1)
+    rows, norm = torch.zeros(2, 8), torch.zeros(2, 1)
+    words_ = torch.zeros(2, 8, dtype=torch.uint32)
     quantizer = codecs.Quantizer(1.0, 0.0, 1.0, 0.0, 4, 0)
     with pytest.raises(ValueError, match="4 bits"):
         codecs.quantize(rows, words_, norm, quantizer, torch.zeros(2, 3, dtype=torch.uint8))

@@ -87,6 +87,35 @@ def test_any_split_of_rows_gives_the_same_bits(edges, dtype, width):
 
 
 @compiled
+@pytest.mark.parametrize("terms", [0, 1, 2])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_many_numbers_are_mixed_like_few(terms, dtype):
+    """More than 4 MiB at once, which some processors write past their caches."""
+    clients, width = 61, 17_501
+    chosen = torch.Generator().manual_seed(1)
+    x, *others = torch.randn(3, clients, width + 3, dtype=dtype, generator=chosen)[:, :, 1:-2]
+    x[7, 5_000], x[40, -1] = torch.inf, torch.nan
+    # Rows of a ring, and one of four neighbours.
+    source = (torch.arange(clients)[:, None] + torch.tensor([-1, 0, 1])) % clients
+    source = torch.cat([source[:30].flatten(), torch.tensor([3]), source[30:].flatten()])
+    begin = 3 * torch.arange(clients + 1) + (torch.arange(clients + 1) >= 30)
+    weight = torch.randn(len(source), dtype=dtype, generator=chosen)
+    added = [(0.3, others[0]), (-0.7, others[1])][:terms]
+    results = []
+    for step in (1, clients):
+        out = torch.full((clients, width + 3), 9.0, dtype=dtype)
+        bad = torch.zeros(clients, dtype=torch.bool)
+        for low in range(0, clients, step):
+            rows = slice(low, low + step)
+            native.mix(begin, source, weight, x, out[:, 1:-2], rows, terms=added, bad=bad)
+        results.append((out.nan_to_num(7.0), bad))
+    (few, few_bad), (many, many_bad) = results
+    assert torch.equal(few, many)
+    assert torch.equal(few_bad, many_bad)
+    assert few_bad.nonzero().flatten().tolist() == [6, 7, 8, 39, 40, 41]
+
+
+@compiled
 def test_rows_that_are_not_asked_for_are_left_alone():
     W, x = sparse(14, seed=2), torch.ones(14, 9)
     out = mixed(W, x, [slice(3, 7)])

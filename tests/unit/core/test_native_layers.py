@@ -54,16 +54,21 @@ def test_dots(target, dtype, k, rows, columns, width, starts, transposed):
 
 
 @settings(max_examples=60, deadline=None)
-@given(TARGETS, TYPES, st.integers(1, 3), SIZES, SIZES, st.integers(1, 80), st.booleans())
-def test_product(target, dtype, k, count, terms, width, transposed):
+@given(
+    *(TARGETS, TYPES, st.integers(1, 3), SIZES, SIZES),
+    *(st.integers(1, 80), st.booleans(), st.booleans()),
+)
+def test_product(target, dtype, k, count, terms, width, transposed, summed):
     factors = random(k, terms, count, dtype=dtype).mT
     factors = factors if transposed else factors.contiguous()
     x = random(k, terms, width, dtype=dtype)
-    wide = torch.zeros(k, count * width + 3, dtype=dtype)
+    wide = torch.zeros(k, count * width + count + 3, dtype=dtype)
     out = wide[:, : count * width].view(k, count, width)
-    on(target, layers.product, factors, x, out)
+    total = wide[:, count * width : -3]
+    on(target, layers.product, factors, x, out, total if summed else None)
     assert is_close(out, factors.double() @ x.double(), terms)
-    assert not wide[:, count * width :].any()
+    assert is_close(total, factors.double().sum(2) * summed, terms)
+    assert not wide[:, -3:].any()
 
 
 @settings(max_examples=60, deadline=None)

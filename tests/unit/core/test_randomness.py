@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
-from tacit.core import randomness
+from tacit.core import native, randomness
 from tacit.core.noise import Gaussian, Laplace
 from tacit.core.randomness import Philox, derive_key, permutations, philox, tiles, words
 
@@ -239,6 +239,17 @@ def test_words_of_a_client_are_its_own_and_do_not_depend_on_who_else_is_drawn_fo
     ):
         assert not torch.equal(everyone, other)
     assert source.words("rr", 4, torch.arange(0), 9).shape == (0, 9)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("width", [5, 512, 1027])
+def test_words_of_32_bits_are_those_of_64(width, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(native, "_library", lambda: None)
+    source, clients = Philox(3, 7), torch.arange(3)
+    narrow = source.words("rr", 4, clients, width, torch.uint32)
+    assert narrow.dtype == torch.uint32
+    assert torch.equal(narrow.to(torch.int64), source.words("rr", 4, clients, width))
 
 
 def test_noise_can_be_wider_than_a_model():

@@ -111,6 +111,27 @@ def test_twice_the_noise_of_a_promise(tiny_private, dataset):
     assert spent <= shown <= 1.01 * spent
 
 
+def test_a_promise_against_all_others_is_suggested_with_its_price(tiny_private, dataset):
+    experiment, changes = changes_of(tiny_private(), dataset, ["curious(1)"])
+    text = next(text for text in changes if "`[privacy] honest = 1`" in text)
+    now, times = map(float, re.search(r"place of ([\d.]+); .* adds ([\d.]+) times", text).groups())
+    budget = experiment.algorithm.budget
+    assert now == pytest.approx(budget.epsilon_against(1), rel=0.01)
+    kept = build(make_config(experiment.config.as_dict(), ["privacy.honest=1"]), None, dataset)
+    alone = kept.algorithm.budget
+    assert alone.epsilon_against(1) <= 3
+    # The noise of each client: that of `honest` clients together has deviation σC.
+    each = budget.noise_multiplier / budget.honest**0.5
+    assert alone.noise_multiplier / each == pytest.approx(times, rel=0.01)
+
+
+def test_a_promise_that_counts_on_no_other_client_needs_no_other(tiny_private, dataset):
+    config = make_config(tiny_private().as_dict(), ["privacy.honest=1"])
+    _, changes = changes_of(config, dataset, ["curious(1)"])
+    assert "even if only 1 of" in changes[0]
+    assert not any("honest = 1" in text for text in changes)
+
+
 def test_nothing_is_made_up_if_nothing_helps(tiny, dataset, monkeypatch):
     monkeypatch.setattr(alternatives, "_candidates", lambda experiment: iter(()))
     monkeypatch.setattr(alternatives, "_more_neighbours", lambda experiment: iter(()))

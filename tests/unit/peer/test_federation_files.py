@@ -199,6 +199,10 @@ def test_addresses_of_all_kinds(tmp_path):
             "needs a graph that is undirected",
         ),
         ({"algorithm": {"name": "lppa"}}, "needs algorithm.lr"),
+        (
+            {"algorithm": {"name": "private-sgd"}, "run": {"rounds": 2}},
+            "algorithm.lr, run.iterations_per_round, privacy.epsilon, privacy.samples",
+        ),
     ],
 )
 def test_configurations_that_nodes_cannot_run_are_refused(tmp_path, sections, reason):

@@ -280,6 +280,13 @@ def test_both_ends_of_an_edge_derive_the_same_and_so_does_a_simulation():
         assert torch.equal(everyone[2], received[1])
 
 
+def test_words_of_32_bits_are_those_of_64():
+    draw, clients = ring().randomness(9, torch.float64).words, torch.arange(3)
+    narrow = draw("rr", 3, clients, 11, torch.uint32)
+    assert narrow.dtype == torch.uint32
+    assert torch.equal(narrow.to(torch.int64), draw("rr", 3, clients, 11))
+
+
 def test_one_client_alone_draws_its_rows_of_all():
     everyone = noise(ring(), [0, 1, 2]).tensor()
     words = ring().randomness(9, torch.float64).words("rr", 3, torch.arange(3), 11)

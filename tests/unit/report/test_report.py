@@ -7,6 +7,7 @@ import re
 from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -289,8 +290,8 @@ def test_accuracy_is_drawn_over_bytes_where_algorithms_differ_in_them(report, tm
         json.dumps(line | {"bytes_sent": line["bytes_sent"] // 8}) + "\n" for line in lines
     )
     (runs[1] / "history.jsonl").write_text(text)
-    assert "Accuracy for its communication" in report(*runs).all("h3")
-    assert "Accuracy for its communication" not in report(runs[0]).all("h3")
+    assert "Accuracy and bytes sent" in report(*runs).all("h3")
+    assert "Accuracy and bytes sent" not in report(runs[0]).all("h3")
 
 
 def test_further_sections(report, tmp_path):
@@ -366,10 +367,12 @@ def test_an_audit_of_another_configuration_is_not_shown(report, tmp_path):
     assert "a proof" not in page.words
 
 
-def test_a_run_without_audit_says_so(report, tmp_path):
+def test_a_run_without_audit_says_so(report, tmp_path, monkeypatch):
     page = report(make_run(tmp_path / "a"))
     assert "Not known: not audited" in page.all("p")
     assert "tacit audit a" in page.all("code")
+    monkeypatch.chdir(tmp_path)
+    assert "tacit audit runs/b" in report(make_run(Path("runs", "b"))).all("code")
     promise = {
         "epsilon": 3.0, "delta": 1e-5, "noise_multiplier": 2.0, "sampling_rate": 0.1, "steps": 54,
         "unit": "sample", "honest": 3, "extra_delta": 1e-9, "spent": 2.5,

@@ -1,27 +1,35 @@
 """What is still to be measured, what it takes, and in which order it is worth most.
 
 First come cells without a number, then those with one repeat, which have no deviation, then the
-others; among equals those that take least.
+others; among equals those that take least. Outdated repeats count as missing, and stay until they
+are measured again.
 """
 
 from __future__ import annotations
 
 import _thread
+import fnmatch
 import math
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.core.errors import Interrupted
+from tacit.core.errors import Interrupted, Misuse
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, DatasetCache, Key, Scale
-from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.results import OUTDATED, ArtifactResult
 from tacit_papers.framework.results_file import ResultsFile, stored_scale
-from tacit_papers.framework.runner import Measurer, Reproduction, ReproductionListener
+from tacit_papers.framework.runner import (
+    Measurer,
+    Reproduction,
+    ReproductionListener,
+    machine_description,
+)
 
 FULL = Scale()
 
@@ -47,6 +55,7 @@ class ArtifactStatus:
 
     artifact: Artifact
     measured: int  # measurements that exist
+    outdated: Counter[str]  # those among them that are missing too, by the reason
     is_quick: bool  # only a smaller version is stored
     machines: tuple[str, ...]
     missing: tuple[Missing, ...]
@@ -62,33 +71,51 @@ class ArtifactStatus:
         return sum(one.seconds is None for one in self.missing)
 
 
-def status_of(artifact: Artifact, out: Path) -> ArtifactStatus:
-    """Compare what is stored in a folder of results with what the artifact asks for."""
+def status_of(artifact: Artifact, out: Path, machine: str | None = None) -> ArtifactStatus:
+    """Compare what is stored in a folder of results with what the artifact asks for.
+
+    Times are those on this machine (its processor or GPU), where there are any.
+    """
     file = ResultsFile.read(out / artifact.name, artifact, FULL)
-    missing = tuple(one for cell in artifact.cells(FULL) for one in _missing(artifact, cell, file))
-    measured = sum(len(cell.values) for cell in file.result.cells)
+    missing = tuple(
+        one for cell in artifact.cells(FULL) for one in _missing(artifact, cell, file, machine)
+    )
+    stored = [one for cell in file.result.cells for one in cell.values.values()]
+    outdated = Counter(one[OUTDATED] for one in stored if OUTDATED in one)
     is_quick = stored_scale(file.folder) == Scale(quick=True)
-    return ArtifactStatus(artifact, measured, is_quick, tuple(file.machines), missing)
+    return ArtifactStatus(artifact, len(stored), outdated, is_quick, tuple(file.machines), missing)
 
 
-def _missing(artifact: Artifact, cell: Cell, file: ResultsFile) -> Iterator[Missing]:
-    values, seconds = file.result[cell.key].values, expected(file.result, cell.key)
-    seeds = [seed for seed in range(artifact.repeats) if seed not in values]
-    for earlier, seed in enumerate(seeds, start=len(values)):
-        yield Missing(artifact, cell, seed, earlier, seconds)
+def _missing(
+    artifact: Artifact, cell: Cell, file: ResultsFile, machine: str | None
+) -> Iterator[Missing]:
+    stored, seconds = file.result[cell.key], expected(file, cell.key, machine)
+    seeds = [seed for seed in range(artifact.repeats) if seed not in stored.current]
+    for earlier, seed in enumerate(seeds, start=len(stored.current)):
+        # A cell with an outdated number has a number.
+        least = min(1, len(stored.values))
+        yield Missing(artifact, cell, seed, max(earlier, least), seconds)
 
 
-def expected(result: ArtifactResult, key: Key) -> float | None:
-    """Seconds for a repeat of a cell: as its other repeats, or as those of all cells."""
-    same = _timings(result, [key])
-    every = same or _timings(result, [cell.key for cell in result.cells])
-    return statistics.fmean(every) if every else None
+def expected(file: ResultsFile, key: Key, machine: str | None = None) -> float | None:
+    """Seconds for a repeat of a cell: as its other repeats, or as those of all cells.
+
+    Times on other machines count only if there are none on this one.
+    """
+    keys = [cell.key for cell in file.result.cells]
+    tries = ([key], machine), (keys, machine), ([key], None), (keys, None)
+    found = next((some for one in tries if (some := _timings(file, *one))), None)
+    return statistics.fmean(found) if found else None
 
 
-def _timings(result: ArtifactResult, keys: Iterable[Key]) -> list[float]:
+def _timings(file: ResultsFile, keys: Iterable[Key], machine: str | None) -> list[float]:
     """Older numbers have only the time of the training in them, the largest part of it."""
-    repeats = [one for key in keys for one in result[key].values.values()]
-    found = [one.get("took", one.get("seconds")) for one in repeats]
+    repeats = [one for key in keys for one in file.result[key].values.values()]
+    found = [
+        one.get("took", one.get("seconds"))
+        for one in repeats
+        if machine in (None, file.machines[one["machine"]].split(",")[0])
+    ]
     return [seconds for seconds in found if seconds is not None]
 
 
@@ -101,13 +128,35 @@ class Backlog:
     minutes: float = math.inf
     device: str = "cpu"
     data_folder: Path | None = None
+    only: Sequence[str] = ()  # patterns of artifacts' names; none: all
 
-    def statuses(self) -> list[ArtifactStatus]:
-        return [status_of(artifact, self.out) for artifact in self.artifacts]
+    @property
+    def chosen(self) -> list[Artifact]:
+        """The artifacts whose names match one of the patterns.
+
+        Raises:
+            Misuse: If a pattern matches none.
+        """
+        for pattern in self.only:
+            if not fnmatch.filter([artifact.name for artifact in self.artifacts], pattern):
+                raise Misuse(
+                    f"No artifact matches {pattern!r}.", "`tacit reproduce list` shows them."
+                )
+        patterns = self.only or ["*"]
+        return [
+            artifact
+            for artifact in self.artifacts
+            if any(fnmatch.fnmatchcase(artifact.name, pattern) for pattern in patterns)
+        ]
+
+    def statuses(self, machine: str | None = None) -> list[ArtifactStatus]:
+        """The status of every artifact, with times on one machine where there are any."""
+        return [status_of(artifact, self.out, machine) for artifact in self.chosen]
 
     def missing(self) -> list[Missing]:
         """What is missing, the most valuable first."""
-        found = [one for status in self.statuses() for one in status.missing]
+        machine = machine_description(self.device).split(",")[0]
+        found = [one for status in self.statuses(machine) for one in status.missing]
         return sorted(found, key=lambda one: one.rank)
 
     def command(self) -> list[str]:
@@ -115,6 +164,7 @@ class Backlog:
         words = ["tacit", "reproduce", "all", "--resume", "--out", str(self.out)]
         words += [] if math.isinf(self.minutes) else ["--minutes", f"{self.minutes:g}"]
         words += [] if self.device == "cpu" else ["--device", self.device]
+        words += [part for pattern in self.only for part in ("--only", pattern)]
         return words if self.data_folder is None else [*words, "--data", str(self.data_folder)]
 
     def request(self, artifact: Artifact) -> Reproduction:
@@ -131,7 +181,7 @@ def measure_backlog(
     """Measure what is missing while there is time for it; return the artifacts that changed.
 
     A measurement begins only if it probably ends in time. One that does not is interrupted and
-    continues the next time.
+    continues the next time. One that fails is reported, and the others go on.
     """
     todo, deadline = backlog.missing(), clock() + 60 * backlog.minutes
     datasets, measurers = DatasetCache(), dict[str, Measurer]()
@@ -147,8 +197,14 @@ def measure_backlog(
                     request = backlog.request(one.artifact)
                     command = backlog.command()
                     measurers[name] = Measurer(request, command, listener, datasets, clock)
-                if measurers[name].measure(one.cell, one.seed):
-                    changed[name] = measurers[name].file.result
+                try:
+                    if measurers[name].measure(one.cell, one.seed):
+                        changed[name] = measurers[name].file.result
+                except Interrupted:
+                    raise
+                except Exception as problem:  # whatever a measurement raises
+                    where = f"{name}, {' · '.join(one.cell.key)}, seed {one.seed}"
+                    listener.on_failure(f"{where}: {type(problem).__name__}: {problem}")
                 rest = sum(later.seconds or 0.0 for later in todo[number:])
                 listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
     except (Interrupted, KeyboardInterrupt):

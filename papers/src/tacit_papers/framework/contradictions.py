@@ -38,7 +38,8 @@ class Contradiction:
     Attributes:
         claims: The text of a claim, or a pattern of texts such as `"* · DP"`.
         cause: The kind of explanation.
-        argument: One or two sentences: what was tried, or why the claim cannot hold.
+        argument: What was searched and the best match, or why the claim cannot hold. Places such as
+            `{{lppa/table1: MNIST · LPPA}}` are filled from stored results: see `filled_text`.
     """
 
     claims: str

@@ -8,6 +8,8 @@ A template is Markdown with places in double braces:
     {{lppa/table1: MNIST · DSGT minus MNIST · LPPA}} difference of means, paired by seed
     {{lppa/theorem2 claim: the pure ε is Δ/β}}       what we found about a claim
     {{lppa/table1 repeats}}                          seeds per cell
+    {{defl-vp/settings cells}}                       how many cells are measured
+    {{lppa/search-tables nearest: Rcv1, Table 1}}    the setting of a search nearest to the paper
     {{claims reproduced}}, {{claims partly lppa/table4}}   how many claims have a verdict
     {{claims all}}                                   how many there are
     {{causes open}}, {{causes false lppa/}}          how many are not reproduced for this cause
@@ -83,15 +85,25 @@ def write_report(results: Path) -> Path:
 
 def fill(template: str, results: StoredResults) -> str:
     """The text with a number in every place; raises Misuse if one cannot be filled."""
+    return "\n\n".join(map(_wrapped, fill_places(template, results).split("\n\n")))
+
+
+def fill_places(template: str, results: StoredResults, unknown: str | None = None) -> str:
+    """The same with its lines as they are; `unknown` stands for results that do not exist."""
 
     def filled(place: re.Match[str]) -> str:
         text = " ".join(place[1].split())
         for pattern, value in FORMS:
             if found := pattern.fullmatch(text):
-                return value(results, **found.groupdict())
+                try:
+                    return value(results, **found.groupdict())
+                except Misuse:
+                    if unknown is None:
+                        raise
+                    return unknown
         raise Misuse(f"The template has {{{{{text}}}}}, which has no known form.", REMEDY)
 
-    return "\n\n".join(map(_wrapped, PLACE.sub(filled, template).split("\n\n")))
+    return PLACE.sub(filled, template)
 
 
 def _wrapped(block: str) -> str:
@@ -138,9 +150,47 @@ def _claim(results: StoredResults, name: str, claim: str) -> str:
     return str(claims[claim]["ours"])
 
 
+def _nearest(results: StoredResults, name: str, label: str) -> str:
+    """The setting whose numbers differ least from the paper's, of the cells with a first label.
+
+    The last axis of a search has the numbers that a setting must give together.
+    """
+    stored = results.artifact(name)
+    settings: dict[str, list[dict[str, Any]]] = {}
+    for cell in stored["cells"]:
+        first, *middle, _ = cell["key"].values()
+        if first == label and cell["paper"] is not None:
+            settings.setdefault(" · ".join(middle), []).append(cell)
+    if not settings:
+        raise Misuse(f"{name} has no cell {label!r} with a number of the paper.", REMEDY)
+    most = max(map(len, settings.values()))
+    complete = {setting: cells for setting, cells in settings.items() if len(cells) == most}
+    best = min(complete, key=lambda setting: _distance(complete[setting], stored["metric"]))
+    numbers = [
+        f"{list(cell['key'].values())[-1]} {_mean(cell, stored['metric'])} "
+        f"(paper {cell['paper']['mean']:g})"
+        for cell in complete[best]
+    ]
+    return f"{best}, with {', '.join(numbers)}"
+
+
+def _distance(cells: list[dict[str, Any]], metric: str) -> float:
+    ours = [statistics.fmean(_by_seed(cell, metric).values()) for cell in cells]
+    papers = [float(cell["paper"]["mean"]) for cell in cells]
+    return sum(abs(one - paper) for one, paper in zip(ours, papers, strict=True))
+
+
+def _mean(cell: dict[str, Any], metric: str) -> str:
+    return mean_and_deviation(list(_by_seed(cell, metric).values()), ".2f")
+
+
 def _repeats(results: StoredResults, name: str) -> str:
     counts = {len(cell["repeats"]) for cell in results.artifact(name)["cells"]}
     return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+
+
+def _cells(results: StoredResults, name: str) -> str:
+    return str(len(results.artifact(name)["cells"]))
 
 
 def _count(results: StoredResults, verdict: str, name: str | None) -> str:
@@ -193,7 +243,9 @@ FORMS: list[tuple[re.Pattern[str], Callable[..., str]]] = [
     (re.compile(r"causes (?P<cause>[a-z]+)(?: (?P<name>[\w-]+/[\w-]*))?"), _count_cause),
     (re.compile(rf"table {ARTIFACT}: (?P<text>\w+)"), _table),
     (re.compile(rf"{ARTIFACT} repeats"), _repeats),
+    (re.compile(rf"{ARTIFACT} cells"), _cells),
     (re.compile(rf"{ARTIFACT} claim: (?P<claim>.+)"), _claim),
+    (re.compile(rf"{ARTIFACT} nearest: (?P<label>.+)"), _nearest),
     (re.compile(rf"{ARTIFACT}: (?P<one>.+) minus (?P<other>.+?){PART}"), _difference),
     (re.compile(rf"{ARTIFACT}: (?P<cell>.+?){PART}"), _number),
 ]

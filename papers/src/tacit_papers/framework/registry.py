@@ -8,9 +8,9 @@ from tacit.core.errors import unknown_name
 from tacit_papers.framework.artifact import Artifact
 
 MODULES = {
-    "lppa": ("accuracy", "deep_leakage", "theorem2"),
-    "rms": ("fig1_fig3", "fig2"),
-    "defl_vp": ("tables",),
+    "lppa": ("accuracy", "search", "deep_leakage", "theorem2"),
+    "rms": ("fig1_fig3", "search", "fig2"),
+    "defl_vp": ("tables", "settings", "membership"),
     "dfl_opt": ("convergence", "noise", "inversion", "inversion_over_time", "membership"),
     "findings": (
         "start_masks",

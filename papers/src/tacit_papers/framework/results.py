@@ -10,6 +10,9 @@ from typing import Any
 
 from tacit_papers.framework.cells import Key, Published, Scale, Values
 
+# Under this key, the numbers of a repeat say why they must be measured again.
+OUTDATED = "outdated"
+
 
 class NotMeasured(LookupError):
     """A cell has no numbers."""
@@ -23,6 +26,11 @@ class CellResult:
     paper: Published | None
     measure: dict[str, Any]  # the description of its measure
     values: dict[int, Values] = field(default_factory=dict)
+
+    @property
+    def current(self) -> dict[int, Values]:
+        """The repeats that need not be measured again."""
+        return {seed: one for seed, one in self.values.items() if OUTDATED not in one}
 
     @property
     def first(self) -> Values:

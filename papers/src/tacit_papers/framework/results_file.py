@@ -42,9 +42,9 @@ class ResultsFile:
 
     def refresh(self) -> None:
         """Read the numbers of cells whose measure is the same, which other processes may add."""
-        if stored_scale(self.folder) != self.result.scale:
+        stored = read_json(self.path) if self.path.exists() else None
+        if stored is None or Scale(bool(stored.get("quick"))) != self.result.scale:
             return
-        stored = read_json(self.path)
         self.machines, self.outdated = stored["machines"], []
         cells = {
             tuple(cell["key"][axis] for axis in self.artifact.axes): cell

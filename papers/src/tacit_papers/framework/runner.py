@@ -40,6 +40,7 @@ class ReproductionListener:
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
     on_measured: Callable[[int, int, float], None] = lambda done, total, seconds_left: None
     on_warning: Callable[[str], None] = lambda message: None
+    on_failure: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Measurer:
     ) -> None:
         self._clock = clock
         self._request, self._command, self._listener = request, command, listener
-        self._datasets, self._machine = datasets, _machine(request.device)
+        self._datasets, self._machine = datasets, machine_description(request.device)
         request.folder.mkdir(parents=True, exist_ok=True)
         self.file = ResultsFile.read(request.folder, request.artifact, request.scale)
         for key in self.file.outdated:
@@ -140,11 +141,14 @@ class Measurer:
             )
 
     def is_measured(self, cell: Cell, seed: int) -> bool:
-        return seed in self.file.result[cell.key].values
+        """Whether there are numbers, and they need not be measured again."""
+        return seed in self.file.result[cell.key].current
 
     def measure(self, cell: Cell, seed: int) -> bool:
         """Whether this process measured the cell: another one may do it, or have done it."""
         request, listener = self._request, self._listener
+        if self.is_measured(cell, seed):
+            return False
         with _claimed(cell, seed, request.folder) as scratch:
             if scratch is None:
                 return False
@@ -225,6 +229,7 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
                 scratch.parent.rmdir()
 
 
-def _machine(device: str) -> str:
+def machine_description(device: str) -> str:
+    """Processor or GPU, cores and torch's version, separated by commas."""
     here = Machine.current(device)
     return f"{here.gpu or here.processor}, {here.cores} cores, torch {here.torch_version}"

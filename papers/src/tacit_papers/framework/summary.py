@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tacit.core.storage import read_json, write_text
+from tacit.core.storage import write_text
 from tacit_papers.framework.contradictions import Cause
+from tacit_papers.framework.filled_text import StoredResults, fill_places
 
 HEAD = """# Results
 
@@ -20,10 +21,11 @@ MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not mea
 
 def write_summary(out: Path) -> Path:
     """Write the page about all artifacts in a folder."""
-    results = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
-    path = out / "README.md"
+    stored = StoredResults(out)
+    results, path = list(stored.artifacts.values()), out / "README.md"
     sections = [HEAD, *_overview(results), *_causes(results), *map(_section, results)]
-    write_text(path, "\n".join(sections))
+    # Arguments have numbers of other artifacts, which a folder may lack.
+    write_text(path, fill_places("\n".join(sections), stored, unknown="(not measured)"))
     return path
 
 
@@ -73,6 +75,8 @@ def _section(stored: dict[str, Any]) -> str:
         lines += [f"**Quick version**: {stored['quickly']}", ""]
     lines += [f"Measured on: {'; '.join(stored['machines'])}.", ""]
     lines += [f"![{stored['title']}]({name}/figure.svg)", ""]
+    if not stored["claims"]:
+        return "\n".join([*lines, *_numbers(stored), ""])
     lines += ["| | claim | paper | ours | |", "| --- | --- | ---: | ---: | --- |"]
     for claim in stored["claims"]:
         lines.append(
@@ -80,6 +84,23 @@ def _section(stored: dict[str, Any]) -> str:
             f"{claim['word']}{': ' + claim['why'] if claim['why'] else ''} |"
         )
     return "\n".join([*lines, "", *_arguments(stored)])
+
+
+def _numbers(stored: dict[str, Any]) -> list[str]:
+    """A table of all cells, for searches, which have no claims."""
+    cells = stored["cells"]
+    axes = list(cells[0]["key"]) if cells else []
+    lines = [
+        f"| {' | '.join([*axes, 'paper', 'ours'])} |",
+        f"|{' --- |' * len(axes)} ---: | ---: |",
+    ]
+    for cell in cells:
+        paper = "" if cell["paper"] is None else f"{cell['paper']['mean']:g}"
+        ours = "" if cell["mean"] is None else f"{cell['mean']:.2f}"
+        if cell["deviation"] is not None:
+            ours += f" ± {cell['deviation']:.2f}"
+        lines.append(f"| {' | '.join([*cell['key'].values(), paper, ours])} |")
+    return lines
 
 
 def _arguments(stored: dict[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from torch.func import grad
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import Experiment
 from tacit.config.sections import Config
+from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json
 from tacit.record.history import decibels
@@ -114,6 +115,7 @@ def mean_over_time(steps: Sequence[int], values: Sequence[float]) -> float:
     return sum(areas) / (steps[-1] - steps[0])
 
 
+@float32_products()
 def full_gradient(loss: Loss, parts: Sequence[Part], weights: Tensor) -> Tensor:
     """∇ (1/K) Σₖ (1/Nₖ) Σₙ loss of sample n of client k [P], in float64."""
     total = torch.zeros_like(weights, dtype=torch.float64)

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -14,6 +15,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.solvers import GradientSolver
+from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian
 from tacit.core.randomness import derive_key
 from tacit.graph import Topology
@@ -24,6 +26,7 @@ from tacit_papers.framework.cells import MeasureContext, Values, rounded
 from tacit_papers.measures.model_snapshots import gradient_differences
 
 WIDTH = 2  # of a sample; the model has a bias too
+MAX_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,18 @@ class LogisticLeak:
     mu: float = 0.1  # of the gradient step that solves local problems
     rho: float = 0.4
     deviation: float = 1.0  # σ_z
+    dimensions: int = 2  # of the cube in which nodes are drawn
 
     def describe(self) -> dict[str, Any]:
-        return {"logistic regression": asdict(self)}
+        plain = asdict(self)
+        # Numbers that were stored before this was a field are of a square.
+        if self.dimensions == 2:
+            del plain["dimensions"]
+        return {"logistic regression": plain}
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         x, labels = samples(self.nodes, seed)
-        graph = Topology.random_geometric(self.nodes, self.radius, seed).mixing("metropolis")
+        graph = self._topology(seed).mixing("metropolis")
         start = torch.zeros(WIDTH + 1).double()
         task = Task.from_loss(_loss, list(zip(x, labels, strict=True)), start)
         transcript = Transcript()
@@ -70,6 +78,7 @@ class LogisticLeak:
         # A difference takes three messages.
         first = self.iterations - len(errors)
         return {
+            "largest_degree": int(graph.topology.degrees.max()),
             "error": rounded(statistics.median(errors)),
             "largest_error": rounded(max(errors)),
             "loss": losses[-1],
@@ -79,6 +88,11 @@ class LogisticLeak:
                 "loss": [rounded(value) for value in losses[first:]],
             },
         }
+
+    def _topology(self, seed: int) -> Topology:
+        if self.dimensions == 2:
+            return Topology.random_geometric(self.nodes, self.radius, seed)
+        return geometric_in_cube(self.nodes, self.radius, self.dimensions, seed)
 
     def _algorithm(self) -> Algorithm:
         if self.protocol == "CFL":
@@ -95,6 +109,22 @@ class LogisticLeak:
             gradient_differences(messages[t - 1 : t + 2], self.nodes, self.rho, solver)
             for t in range(1, len(messages) - 1)
         ]
+
+
+def geometric_in_cube(nodes: int, radius: float, dimensions: int, seed: int) -> Topology:
+    """Draw nodes in a unit cube and connect those within `radius`, until the graph is connected.
+
+    Raises:
+        Misuse: If no draw is connected.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(MAX_DRAWS):
+        points = rng.random((nodes, dimensions))
+        apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+        topology = Topology.from_edges(np.argwhere(np.triu(apart <= radius, 1)), nodes)
+        if topology.is_connected():
+            return topology
+    raise Misuse(f"radius = {radius:g} gave no connected graph.", "Raise radius.")
 
 
 def samples(nodes: int, seed: int) -> tuple[Tensor, Tensor]:

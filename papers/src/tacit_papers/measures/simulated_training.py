@@ -37,6 +37,7 @@ class SimulatedTraining(FieldDescription):
             "parameters": experiment.task.parameters,
             "curve": {
                 "round": [record.round for record in records],
+                "step": [record.step for record in records],
                 "loss": [rounded(record.loss.mean) for record in records],
                 "accuracy": [_accuracies(record)["accuracy"] for record in records],
             },

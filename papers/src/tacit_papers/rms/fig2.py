@@ -159,7 +159,8 @@ ARTIFACTS = (
                 "*RMS: a neighbour's picture is no closer to the sample than its class",
                 Cause.FALSE,
                 "With entries of deviation 0.1, M is close to the identity: what a neighbour "
-                "inverts is off from the gradient by 14 %, and DLG finds the digit. "
+                "inverts is off from the gradient by "
+                "{{rms/fig2: DSG-RMS | late_gradient_off .0f}} %, and DLG finds the digit. "
                 "Reconstructions are worse than without protection, as the paper says, but the "
                 "sample is not hidden.",
             ),

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.linear_layers import LinearLayer, first_two_linear
-from tacit.auditing.attacks.reconstruction_attacks import why_not_attackable
+from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit.simulation import Setting
@@ -84,11 +84,11 @@ def imprinted(setting: Setting, victim: int) -> Setting:
             'Set init = "same", or choose another behaviour.',
         )
     task = setting.task
-    if (reason := why_not_attackable(task)) is not None:
+    if (reason := why_not_classifying(task)) is not None:
         raise Misuse(f"An imprint model cannot be made: {reason}.", "Choose another behaviour.")
-    assert isinstance(task.loss, ModuleLoss)  # checked by why_not_attackable
+    assert isinstance(task.loss, ModuleLoss)  # checked by why_not_classifying
     public = Truth(task, int(setting.seed)).non_members(victim)
-    assert public is not None  # checked by why_not_attackable
+    assert public is not None  # checked by why_not_classifying
     honest = task.initial(int(setting.seed), [0])[0]
     theta = imprint_weights(task.loss.flat, honest, public[0], int(setting.seed))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.auditing.attacks.guesses import NumberTargets
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
@@ -17,17 +18,20 @@ class DataSpec:
 
     shape: tuple[int, ...]
     batch: int
-    classes: int
+    classes: int  # 0: targets are numbers
     box: tuple[float, float]  # lowest and highest value of an input
+    numbers: NumberTargets | None = None  # if there are no classes
 
     @classmethod
     def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
-        x, _ = public
+        x, y = public
         assert isinstance(task.loss, ModuleLoss)  # checked by why_not_attackable
-        flat = task.loss.flat
-        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
+        flat, batch = task.loss.flat, batch_size(task, victim)
         box = float(x.min()), float(x.max())
-        return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, box)
+        if y.is_floating_point():
+            return cls(tuple(x.shape[1:]), batch, 0, box, NumberTargets.like(y))
+        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
+        return cls(tuple(x.shape[1:]), batch, classes, box)
 
 
 def batch_size(task: Task, client: int) -> int:

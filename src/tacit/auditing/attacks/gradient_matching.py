@@ -151,7 +151,7 @@ def _guess_loss(
         row: Tensor, weights: Tensor, value: Tensor, labels: Tensor | None, keys: Tensor | None
     ) -> Tensor:
         inputs = layout.inputs(row)
-        targets = layout.soft_labels(row) if labels is None else labels
+        targets = layout.targets(row) if labels is None else labels
         data = [inputs, targets] if keys is None else [inputs, targets, keys]
         if batches is not None:
             found = coefficients @ gradients(weights, *(array[batches] for array in data))

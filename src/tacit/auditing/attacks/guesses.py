@@ -20,8 +20,26 @@ Box = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
+class NumberTargets:
+    """Targets of a regression: their shape, and about which numbers they are."""
+
+    shape: tuple[int, ...] = ()  # of one sample's target
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def like(cls, public: Tensor) -> NumberTargets:
+        """Of targets [n, *shape] of the same kind."""
+        deviation = float(public.std(correction=0)) or 1.0
+        return cls(tuple(public.shape[1:]), float(public.mean()), deviation)
+
+
+@dataclass(frozen=True)
 class GuessLayout:
-    """A row: inputs [T, batch, *shape], then logits [T, batch, classes] if labels are soft."""
+    """A row: inputs [T, batch, *shape], then targets if they are searched (`soft`).
+
+    Targets are logits [T, batch, classes], or standardised numbers [T, batch, *numbers.shape].
+    """
 
     batches: int  # T
     batch: int
@@ -29,6 +47,7 @@ class GuessLayout:
     classes: int
     soft: bool
     box: Box = None  # lowest and highest value of an input, if known
+    numbers: NumberTargets | None = None  # if there are no classes
 
     @property
     def pixels(self) -> int:
@@ -37,18 +56,22 @@ class GuessLayout:
 
     @property
     def width(self) -> int:
-        return self.pixels + self.soft * self.batches * self.batch * self.classes
+        each = self.classes if self.numbers is None else math.prod(self.numbers.shape)
+        return self.pixels + self.soft * self.batches * self.batch * each
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The inputs [..., T, batch, *shape] in rows [..., n]."""
         lead = rows.shape[:-1]
         return rows[..., : self.pixels].reshape(*lead, self.batches, self.batch, *self.shape)
 
-    def soft_labels(self, rows: Tensor) -> Tensor:
-        """The distributions [..., T, batch, classes] in rows [..., n]."""
-        lead = rows.shape[:-1]
-        logits = rows[..., self.pixels :].reshape(*lead, self.batches, self.batch, self.classes)
-        return logits.softmax(-1)
+    def targets(self, rows: Tensor) -> Tensor:
+        """The distributions [..., T, batch, classes] or numbers in rows [..., n]."""
+        found, lead = rows[..., self.pixels :], (*rows.shape[:-1], self.batches, self.batch)
+        if self.numbers is None:
+            return found.reshape(*lead, self.classes).softmax(-1)
+        return self.numbers.mean + self.numbers.deviation * found.reshape(
+            *lead, *self.numbers.shape
+        )
 
     def clamp(self, rows: Tensor) -> Tensor:
         """Rows [..., n] with inputs clamped to the box."""
@@ -80,6 +103,8 @@ def choose_labels(
         return known[:, None].expand(-1, restarts, *known.shape[1:]), "labels known"
     if labels not in (None, "optimise"):
         raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
+    if layout.numbers is not None:
+        return None, "targets optimised along with the inputs, as numbers"
     optimised = "labels optimised along with the inputs, as distributions"
     if labels == "optimise" or not bool((observation.coefficients > 0).all()):
         return None, optimised
@@ -97,7 +122,7 @@ def choose_labels(
 def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) -> Tensor:
     """Random first rows [V·R, n] for observed values [V, ...], keyed by victim and guess.
 
-    Inputs are uniform in the box, or normal if there is none; logits are normal.
+    Inputs are uniform in the box, or normal if there is none; what targets are made of is normal.
     """
     device, box = values.device, layout.box
     victim = torch.arange(len(values), device=device).repeat_interleave(guesses)

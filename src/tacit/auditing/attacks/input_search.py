@@ -29,7 +29,7 @@ class Guess:
     """Guessed inputs, and how they were found."""
 
     inputs: Tensor  # [V, T·b, *shape]: T batches one after another
-    labels: Tensor | None  # [V, T·b]
+    labels: Tensor | None  # classes or numbers [V, T·b]
     method: str
     assumptions: list[str]
     seconds: float
@@ -68,6 +68,7 @@ def guess_inputs(
         restarts=restarts,
         seed=seed,
         box=spec.box,
+        numbers=spec.numbers,
         budget_seconds=seconds,
         progress=lambda i, of, _: progress(i, of),
     )
@@ -75,7 +76,8 @@ def guess_inputs(
     search = f"total variation, {search}" if smooth and not plain else search
     method = f"{'L2' if plain else 'cosine'}, {search}"
     inputs = found.inputs.reshape(len(observation.values), -1, *shape).cpu()
-    labels = found.labels.reshape(inputs.shape[:2]).cpu()
+    each = () if spec.numbers is None else spec.numbers.shape
+    labels = found.labels.reshape(*inputs.shape[:2], *each).cpu()
     return Guess(inputs, labels, method, found.assumptions, found.seconds, found.cut_short)
 
 

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.gradient_matching import L2, MatchingLoss, MatchingProblems
-from tacit.auditing.attacks.guesses import Box, GuessLayout, Labels, choose_labels, draw_starts
+from tacit.auditing.attacks.guesses import (
+    Box,
+    GuessLayout,
+    Labels,
+    NumberTargets,
+    choose_labels,
+    draw_starts,
+)
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import JointObservation, Observation
@@ -31,7 +38,7 @@ class InversionResult:
     """The best guess for each victim, chosen by its matching loss without the truth."""
 
     inputs: Tensor  # [V, (K,) batch, *shape]
-    labels: Tensor  # [V, (K,) batch], or as they were given
+    labels: Tensor  # classes or numbers [V, (K,) batch], or as they were given
     losses: Tensor  # [V, R]: of all restarts
     chosen: Tensor  # [V]
     iterations: Tensor  # [V, R]
@@ -55,6 +62,7 @@ def invert(
     restarts: int = 8,
     seed: int = 0,
     box: Box = (0.0, 1.0),
+    numbers: NumberTargets | None = None,
     budget_seconds: float | None = None,
     progress: InversionProgress | None = None,
 ) -> InversionResult:
@@ -66,7 +74,7 @@ def invert(
             loss of its values is minimised.
         shape: Shape of one input.
         batch: Samples behind each gradient.
-        classes: Number of classes.
+        classes: Number of classes; 0 with `numbers`.
         labels: A tensor if they are known. "optimise" searches soft labels along with the inputs
             (as DLG did). None recovers the labels of gradients and sums from the last layer if
             possible, and optimises them otherwise.
@@ -76,6 +84,8 @@ def invert(
         seed: Draws the first guesses.
         box: Lowest and highest value of an input, or None. First guesses are inside, and final
             ones are clamped to it.
+        numbers: About which numbers the targets of a regression are. They are searched along with
+            the inputs.
         budget_seconds: Time after which the search ends with the best guesses so far.
         progress: Called with the iterations done, the iterations in all, and the best loss of each
             victim so far [V].
@@ -85,7 +95,7 @@ def invert(
         gradients are of K batches.
     """
     began = time.monotonic()
-    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=True, box=box)
+    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, True, box, numbers)
     _check(loss, observation, layout, restarts, budget_seconds)
     values = observation.values
     if isinstance(loss, ModuleLoss):
@@ -113,7 +123,9 @@ def invert(
     victim = torch.arange(len(values), device=values.device)
     rows = found.x[victim * restarts + chosen]
     inputs = layout.inputs(rows)
-    guessed = layout.soft_labels(rows).argmax(-1) if fixed is None else fixed[victim, chosen]
+    guessed = layout.targets(rows) if fixed is None else fixed[victim, chosen]
+    if fixed is None and numbers is None:
+        guessed = guessed.argmax(-1)
     if observation.same_data:
         inputs, guessed = inputs[:, 0], guessed[:, 0]
     return InversionResult(
@@ -212,7 +224,7 @@ def _check(
     if not layout.shape or not all(is_count(size) for size in layout.shape):
         raise Misuse(f"shape is {layout.shape}.", "Give the shape of one input, e.g. (1, 28, 28).")
     check_count("batch", layout.batch)
-    check_count("classes", layout.classes)
+    check_count("classes", layout.classes, at_least=int(layout.numbers is None))
     check_count("restarts", restarts)
     if box is not None and not (len(box) == 2 and all(map(is_number, box)) and box[0] < box[1]):
         raise Misuse(

@@ -118,7 +118,7 @@ def best_guess(
         spec: What the attacker knows about the data.
         searched: The guess of the joint inversion.
         others: The kind of evidence, the guess [b, *shape] and the labels [b] of inversions of
-            single pieces. If labels are not known, those of one sample are tried.
+            single pieces. If labels are not known, all classes of one sample are tried.
         clipped: Whether gradients were multiplied by unknown factors.
     """
     shape = searched.inputs.shape[1:]
@@ -140,7 +140,7 @@ def best_guess(
         observation,
         matching_loss_for(loss, observation, spec, clipped=clipped),
         layout,
-        labels.view(1, len(guesses), observation.batches, spec.batch),
+        labels.view(1, len(guesses), observation.batches, spec.batch, *labels.shape[2:]),
         which,
         len(guesses),
     )

@@ -49,7 +49,7 @@ class ReconstructionResult:
     score: ReconstructionScore
     assumptions: list[str]
     seconds: float
-    labels: Tensor | None = None  # [V, b] guessed; None: not guessed
+    labels: Tensor | None = None  # [V, b] guessed classes or numbers; None: not guessed
     cut_short: bool = False  # stopped by the time budget
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,8 +88,10 @@ def why_not_attackable(task: Task) -> str | None:
         return "there is no public data of the same kind to compare with"
     if not public[0].is_floating_point():
         return "inversion needs inputs that are real numbers; these are whole numbers"
-    if public[1].is_floating_point() or public[1].ndim != 1:
-        return "inversion needs a model that classifies inputs; the targets here are not classes"
+    if public[1].is_floating_point():
+        return None
+    if public[1].ndim != 1:
+        return "inversion needs one class per sample"
     output = flat(flat.weights(), public[0][:1].to(flat.dtype))
     if output.ndim != 2 or output.shape[1] < 2:
         return "inversion needs a model with an output per class"
@@ -97,6 +99,16 @@ def why_not_attackable(task: Task) -> str | None:
     classes = {label for part in held if part is not None for label in part[1].tolist()}
     if missing := sorted(classes - set(public[1].tolist())):
         return f"the public data to compare with have no sample of class {missing[0]}"
+    return None
+
+
+def why_not_classifying(task: Task) -> str | None:
+    """Why attacks that need classes cannot be made on a task; None if they can."""
+    if (reason := why_not_attackable(task)) is not None:
+        return reason
+    public = Truth(task, 0).non_members(0)
+    if public is not None and public[1].is_floating_point():
+        return "it needs a model that classifies inputs; the targets here are numbers"
     return None
 
 
@@ -256,9 +268,13 @@ class ReconstructionAttacks:
         )
         inputs = guess.inputs[:, :samples]
         labels = None if guess.labels is None else guess.labels[:, :samples]
-        score = score_reconstruction(
-            inputs, true, true_labels, *public, self._options.seed, guess_labels=labels
-        )
+        seed = self._options.seed
+        if true_labels.is_floating_point():
+            score = score_reconstruction(inputs, true, None, public[0], None, seed)
+        else:
+            score = score_reconstruction(
+                inputs, true, true_labels, *public, seed, guess_labels=labels
+            )
         return ReconstructionResult(
             kind,
             group,

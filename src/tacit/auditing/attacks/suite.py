@@ -29,6 +29,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
+    why_not_classifying,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.client_names import client_name
@@ -84,12 +85,14 @@ class AttackSuite:
 
         self.reconstruction = ReconstructionAttacks(truth, options, progress)
         self.has_dropout = setting.task.draws.keys
-        self.membership = {
-            victim: MembershipAttacks(
+        self.membership: dict[int, MembershipAttacks] = {}
+        if (reason := why_not_classifying(setting.task)) is not None:
+            self._note(f"membership inference: {reason}")
+            return
+        for victim in victims:
+            self.membership[victim] = MembershipAttacks(
                 setting, truth, victim, record(victim), delta, options, progress
             )
-            for victim in victims
-        }
         for victim, attacks in self.membership.items():
             if attacks.candidates is None:
                 name = client_name(victim, setting.task.names)
@@ -101,7 +104,10 @@ class AttackSuite:
         """All attacks of one adversary on all its victims."""
         reconstructions = self._reconstructions(leakages, transcript)
         members = [
-            result for leakage in leakages for result in self._membership(leakage, transcript)
+            result
+            for leakage in leakages
+            if leakage.victim in self.membership
+            for result in self._membership(leakage, transcript)
         ]
         return reconstructions, members
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.reconstruction_attacks import why_not_attackable
+from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
@@ -29,7 +29,7 @@ class PlantedSamples:
 def draw_samples(task: Task, count: int, seed: int) -> PlantedSamples:
     """Test inputs with random labels that are wrong, and fair coins."""
     others = Truth(task, seed).non_members(0)
-    reason = why_not_attackable(task)
+    reason = why_not_classifying(task)
     if reason is None and not (Truth(task, seed).has_test_set and others is not None):
         reason = "the task has no test set, whose samples could be canaries"
     if reason is not None:

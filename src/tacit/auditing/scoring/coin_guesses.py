@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from tacit.auditing.scoring.roc import as_scores
 from tacit.core.checks import check_number
@@ -156,7 +156,8 @@ def one_run_p_value(coins: int, guesses: int, correct: int, epsilon: float, delt
     if delta == 0:
         return above
     # f(v − i) − f(v) for i = 1 … v; from there on it is constant.
-    steps = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, q))
+    below = np.append(special.bdtr(np.arange(correct - 1, -1, -1), guesses, q), 0.0)
+    steps = below[0] - below[1:]
     slope = float((steps / np.arange(1, correct + 1)).max())
     bound = above + 2 * coins * delta * slope
     return bound if bound <= 0.5 else 1.0
@@ -254,7 +255,7 @@ def sampled_trade_off_epsilon(
 
 def _lower_limit(hits: int, total: int, tail: float) -> float:
     """The Clopper–Pearson lower limit of a probability, wrong with probability `tail`."""
-    return 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, total - hits + 1))
+    return 0.0 if hits == 0 else float(special.betaincinv(hits, total - hits + 1, tail))
 
 
 def _checked(scores: Any, coins: Any, delta: float, confidence: float) -> tuple[Array, Coins]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from tacit.auditing.scoring.roc import as_scores
 from tacit.core.checks import check_number
@@ -99,8 +99,10 @@ def _implied_epsilon(tpr: Array, fpr: Array, delta: float) -> Array:
 
 def _interval(hits: NDArray[np.int64], total: int, tail: float) -> tuple[Array, Array]:
     """Clopper–Pearson limits of a probability, each wrong with probability at most `tail`."""
-    low = np.where(hits == 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, 1), total - hits + 1))
-    high = np.where(hits == total, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(total - hits, 1)))
+    low = np.where(hits == 0, 0.0, special.betaincinv(np.maximum(hits, 1), total - hits + 1, tail))
+    high = np.where(
+        hits == total, 1.0, special.betainccinv(hits + 1, np.maximum(total - hits, 1), tail)
+    )
     return low, high
 
 

@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import beta, norm, rankdata
+from scipy.special import betaincinv, expit, logit, ndtri
 from torch import Tensor
 
 from tacit.core.errors import Misuse
@@ -92,8 +91,8 @@ class Roc:
 def clopper_pearson(found: int, of: int) -> tuple[float, float]:
     """The exact interval of a probability after `found` successes in `of` trials."""
     tail = (1 - LEVEL) / 2
-    low = 0.0 if found == 0 else float(beta.ppf(tail, found, of - found + 1))
-    high = 1.0 if found == of else float(beta.ppf(1 - tail, found + 1, of - found))
+    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, tail))
+    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 1 - tail))
     return low, high
 
 
@@ -114,16 +113,23 @@ def as_scores(name: str, given: Tensor | ArrayLike) -> Array:
 def _delong(positive: Array, negative: Array) -> tuple[float, float]:
     """AUC and its variance, V⁺ and V⁻ from mid-ranks (Sun and Xu 2014)."""
     m, n = len(positive), len(negative)
-    ranks = rankdata(np.concatenate([positive, negative]))
-    of_member = (ranks[:m] - rankdata(positive)) / n
-    of_non_member = 1 - (ranks[m:] - rankdata(negative)) / m
+    ranks = _mid_ranks(np.concatenate([positive, negative]))
+    of_member = (ranks[:m] - _mid_ranks(positive)) / n
+    of_non_member = 1 - (ranks[m:] - _mid_ranks(negative)) / m
     # Rounded once, so that an AUC of one half is exact.
     auc = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
     return auc, float(of_member.var(ddof=1) / m + of_non_member.var(ddof=1) / n)
 
 
+def _mid_ranks(scores: Array) -> Array:
+    """The rank of each score from 1 on; equal scores have the mean of their ranks."""
+    _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks: Array = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[which]
+
+
 def _interval(auc: float, variance: float, m: int, n: int) -> tuple[float, float]:
-    z = float(norm.ppf((1 + LEVEL) / 2))
+    z = float(ndtri((1 + LEVEL) / 2))
     if 0 < auc < 1 and variance > 1e-20:
         half = z * math.sqrt(variance) / (auc * (1 - auc))
         return float(expit(logit(auc) - half)), float(expit(logit(auc) + half))

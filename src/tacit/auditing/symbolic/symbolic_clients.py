@@ -149,7 +149,9 @@ class SymbolicClients:
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         raise Misuse("Integer masks have no symbols.", "Add them with here.fixed_point.")
 
-    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+    def words(
+        self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
         raise Misuse(
             f"The algorithm draws words {tag!r} outside of here.nonlinear.",
             "Draw them inside the function given to here.nonlinear: the result is not linear.",

@@ -43,9 +43,9 @@ class Quantizer(ctypes.Structure):
 
 
 def supports(rows: Tensor, *words: Tensor) -> bool:
-    """Whether there are compiled loops for rows, and for words int64 of the same layout."""
+    """Whether there are compiled loops for rows, and for words uint32 of the same layout."""
     return native.supports(rows) and all(
-        part.dtype == torch.int64 and part.stride(1) == 1 and part.device.type == "cpu"
+        part.dtype == torch.uint32 and part.stride(1) == 1 and part.device.type == "cpu"
         for part in words
     )
 
@@ -55,7 +55,7 @@ def quantize(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
 
     Args:
         x: The rows; each is contiguous.
-        words: A word per number, int64 [n, P]; each row is contiguous.
+        words: A word per number, uint32 [n, P]; each row is contiguous.
         divisor: One number per row, of the type of `x`, [n, 1], contiguous.
         how: The quantizer.
         out: Where to write, uint8; each row is contiguous.
@@ -209,7 +209,7 @@ def _check(
     n, width = x.shape
     fits = divisor.shape == (n, 1) and divisor.dtype == x.dtype and divisor.is_contiguous()
     if words is not None:
-        fits = fits and words.shape == x.shape and words.dtype == torch.int64
+        fits = fits and words.shape == x.shape and words.dtype == torch.uint32
     if packed is not None:
         size = -(-width * how.bits // 8)
         fits = fits and packed.shape == (n, size) and packed.dtype == torch.uint8

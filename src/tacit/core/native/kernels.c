@@ -15,6 +15,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
 
 #if defined(_WIN32)
 #define EXPORT __declspec(dllexport)
@@ -46,12 +49,12 @@
 #define SEVERAL_VECTORS
 #endif
 
-/* The same for WAYS numbers j, one after the other. FETCH brings what is at an address into the second nearest cache. */
+/* The same for TURNS numbers j, one after the other. FETCH brings what is at an address into the second nearest cache. */
 #if defined(__GNUC__)
-#define IN_TURN _Pragma("GCC unroll 8") for (int j = 0; j < WAYS; j++)
+#define IN_TURN _Pragma("GCC unroll 8") for (int j = 0; j < TURNS; j++)
 #define FETCH(ADDRESS) __builtin_prefetch(ADDRESS, 0, 2)
 #else
-#define IN_TURN for (int j = 0; j < WAYS; j++)
+#define IN_TURN for (int j = 0; j < TURNS; j++)
 #define FETCH(ADDRESS) (void)(ADDRESS)
 #endif
 

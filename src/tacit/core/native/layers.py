@@ -54,13 +54,14 @@ def dots(left: Tensor, right: Tensor, start: Tensor | None, out: Tensor) -> None
     )
 
 
-def product(factors: Tensor, x: Tensor, out: Tensor) -> None:
-    """out[i] = factors[i] @ x[i].
+def product(factors: Tensor, x: Tensor, out: Tensor, total: Tensor | None = None) -> None:
+    """out[i] = factors[i] @ x[i], and total[i] = the sum over the columns of factors[i].
 
     Args:
         factors: [k, M, R], of any strides.
         x: [k, R, width]; the last dimension is contiguous.
         out: Where to write [k, M, width]; the last dimension is contiguous.
+        total: Where to write [k, M] with contiguous rows; None if that is not needed.
     """
     k, count, terms = factors.shape
     width = x.shape[2]
@@ -69,6 +70,8 @@ def product(factors: Tensor, x: Tensor, out: Tensor) -> None:
         and out.shape == (k, count, width)
         and factors.dtype == x.dtype == out.dtype
         and all(part.stride(2) == 1 or width == 1 for part in (x, out))
+        and (total is None or (total.shape, total.dtype) == ((k, count), x.dtype))
+        and (total is None or total.stride(1) == 1 or count == 1)
     ):
         raise ValueError(f"the product of {tuple(factors.shape)} and {tuple(x.shape)}")
     scratch = _scratch(count, terms)
@@ -76,6 +79,7 @@ def product(factors: Tensor, x: Tensor, out: Tensor) -> None:
         f"tacit_product_{SUFFIX[x.dtype]}",
         *(k, count, terms, width, factors.data_ptr(), *factors.stride()),
         *(x.data_ptr(), x.stride(0), x.stride(1), out.data_ptr(), out.stride(0), out.stride(1)),
+        *((0, 0) if total is None else (total.data_ptr(), total.stride(0))),
         scratch.data_ptr(),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from tacit import data
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.graphs import make_graph, takes_clients
 from tacit.config.guarantee import (
@@ -153,6 +154,7 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
             "[participation] is for simulations: it decides which clients are absent or late.",
             "Remove the section; `patience` says what nodes do without absent ones.",
         )
+    _check_given(config)
     if config.task is None and config.run.iterations_per_round is None:
         raise Misuse(
             "run.iterations_per_round is not set, and nodes do not share how much data they have.",
@@ -176,6 +178,32 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
         with prefix_errors("[model]"):
             make_model(config.model, *agreed_data(config), config.run.seed)
     return algorithm.cautions(graph)
+
+
+def _check_given(config: Config) -> None:
+    """Raise Misuse if several keys are missing, with all of them; one has a message of its own."""
+    kind = algorithm_class(config.algorithm.name, "algorithm.name")
+    missing = [
+        f"algorithm.{name}"
+        for name, option in options_of(kind).items()
+        if option.default is option.default_factory is MISSING
+        and name not in config.algorithm.options
+    ]
+    if config.task is None and config.run.iterations_per_round is None:
+        missing.append("run.iterations_per_round")
+    if issubclass(kind, PrivateAlgorithm):
+        given = {} if config.privacy is None else config.privacy.model_dump(exclude_none=True)
+        missing += [f"privacy.{key}" for key in ("epsilon", "samples") if key not in given]
+    section = config.data
+    if config.task is None and section.name == OWN_DATA and section.label is None:
+        needed = ("shape", "classes") if declared_target(section) is None else ("shape",)
+        missing += [f"data.{key}" for key in needed if getattr(section, key) is None]
+    if len(missing) > 1:
+        raise Misuse(
+            f"{len(missing)} keys are not set that all nodes must agree on: {', '.join(missing)}.",
+            "Add them to the configuration, or give each with --set, e.g. "
+            "--set run.iterations_per_round=20. Nodes do not share how much data they have.",
+        )
 
 
 def _check_promise(config: Config, algorithm: Algorithm, graph: Graph) -> None:

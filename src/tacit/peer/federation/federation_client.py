@@ -41,10 +41,11 @@ class NodeReport:
     problem: str = ""
     relay: str = ""  # through which it was reached
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, finished: bool = False) -> dict[str, Any]:
+        """JSON values; `finished` says whether a node that was not reached is known to be."""
         report = {"name": self.member.name, "address": self.member.address, "relay": self.relay}
         if self.status is None:
-            return report | {"reached": False, "problem": self.problem}
+            return report | {"reached": False, "problem": self.problem, "finished": finished}
         # Last, so that no node passes for another.
         return {"reached": True} | status_to_dict(self.status) | report
 

@@ -122,12 +122,13 @@ class Linear:
     ) -> Tensor | None:
         # ∂W = dy xᵀ, ∂b = Σ dy, dx = Wᵀ dy
         w_gradient = matrix(gradient, self.outputs, self.inputs)
+        b_gradient = gradient[:, self.width - self.outputs :] if self.bias else None
         if self._is_compiled(saved):
-            layers.product(dy, _sample_rows(saved), w_gradient)
+            layers.product(dy, _sample_rows(saved), w_gradient, b_gradient)
         else:
             torch.bmm(dy, saved.mT, out=w_gradient)
-        if self.bias:
-            torch.sum(dy, 2, out=gradient[:, self.width - self.outputs :])
+            if b_gradient is not None:
+                torch.sum(dy, 2, out=b_gradient)
         return self._input_gradient(weights, dy) if needs_dx else None
 
     def sample_gradients(

@@ -15,8 +15,8 @@
 #define tabulate FOR_TARGET(tabulate)
 #define look_up FOR_TARGET(look_up)
 
-/* Bytes of packed fields at a time, which stay in the nearest cache. */
-#define FIELDS 8192
+/* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
+#define FIELDS 65536
 
 #if defined(__GNUC__)
 typedef int16_t __attribute__((aligned(1))) Unaligned16;
@@ -47,7 +47,7 @@ typedef struct {
         int32_t field;                                                                                       \
         if ((SIZE) > 0)                                                                                      \
             for (int64_t k = 0; k < (N); k++) {                                                              \
-                const int64_t bits_ = (WORDS)[k] + base_;                                                    \
+                const int64_t bits_ = (int64_t)(WORDS)[k] + base_;                                           \
                 double based_;                                                                               \
                 memcpy(&based_, &bits_, sizeof based_);                                                      \
                 based_ += SHARE(k);                                                                          \
@@ -70,7 +70,7 @@ typedef struct {
 
 /* The fields of n numbers of a row: as 16 bits, as bytes, or in a plane of packed bytes, as `unit` times the field. */
 #define DEFINE_FIELDS(NAME, TYPE, T)                                                                         \
-    static inline void NAME(uint8_t *restrict out, const T *restrict x, const int64_t *restrict words,       \
+    static inline void NAME(uint8_t *restrict out, const T *restrict x, const uint32_t *restrict words,      \
                             double size, const Quantizer *q, int64_t plane, int64_t n) {                     \
         const double factor = FACTOR_##TYPE(q, size);                                                        \
         const uint8_t mask = (uint8_t)((1 << q->bits) - 1), unit = (uint8_t)(1 << plane * q->bits);          \
@@ -92,7 +92,7 @@ DEFINE_FIELDS(quantize_f64, f64, double)
 /* The fields of rows first <= i < last in the bytes from <= j < to of each. Byte j of `step` has the fields j, j + step,
  * j + 2 step, ...; fields of 16 bits have two bytes each, and j counts fields. */
 #define DEFINE_QUANTIZE(NAME, FIELDS_OF_ROW, T)                                                              \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const uint32_t *words, int64_t words_stride, const T *divisor,  \
                const Quantizer *q, uint8_t *out, int64_t out_stride, int64_t width, int64_t first,           \
                int64_t last, int64_t from, int64_t to) {                                                     \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
@@ -179,7 +179,7 @@ DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
 
 /* What the other end restores, without the bytes. */
 #define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
-    static inline void NAME(T *restrict row, const T *restrict x, const int64_t *restrict words, T divisor,  \
+    static inline void NAME(T *restrict row, const T *restrict x, const uint32_t *restrict words, T divisor, \
                             const Quantizer *q, int64_t n) {                                                 \
         const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
@@ -194,7 +194,7 @@ DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
 DEFINE_RECEIVED_NUMBERS(received_f64, f64, double)
 
 #define DEFINE_RECEIVED(NAME, RECEIVED, T)                                                                   \
-    LOOP(NAME)(const T *x, int64_t x_stride, const int64_t *words, int64_t words_stride, const T *divisor,   \
+    LOOP(NAME)(const T *x, int64_t x_stride, const uint32_t *words, int64_t words_stride, const T *divisor,  \
                const Quantizer *q, T *out, int64_t out_stride, int64_t first, int64_t last, int64_t from,    \
                int64_t to) {                                                                                 \
         for (int64_t i = first; i < last; i++)                                                               \
@@ -347,6 +347,12 @@ DEFINE_NORMS(tacit_norms_f64, double)
 /* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. b is at most 2^10. */
 #define MULTIPLIER 0x2C1B3C6Du
 #define WAYS 8
+/* Columns whose look-ups are computed in turn: as many as there are registers for. */
+#if defined(__x86_64__)
+#define TURNS 4
+#else
+#define TURNS 8
+#endif
 /* Columns at a time, whose numbers are fetched while the columns after them are computed. */
 #define FETCHED 256
 
@@ -354,15 +360,16 @@ DEFINE_NORMS(tacit_norms_f64, double)
 #define HAS_ROUNDS
 /* The functions of the rounds as tables, for s of at most TABLE_BITS: `step` moves the right half and `flip` changes the
  * left one. The right half is not reduced modulo b: later tables repeat themselves. The last one also has the right half
- * in its place. */
+ * in its place. Entries of all but the last are distances in bytes in the table that they lead to, so that no index is
+ * multiplied. Tables are at constant distances from each other, so that one register is enough for all. */
 #define TABLE_BITS 12
 #define MOST_B 1024
 typedef struct {
-    const uint16_t *steps[4], *flips[3];
-    const uint32_t *last;
-    uint16_t entries[(4 << TABLE_BITS) + (2 + 3 + 4) * MOST_B];
-    uint32_t last_entries[5 * MOST_B];
+    uint16_t step0[1 << TABLE_BITS], step1[1 << TABLE_BITS], step2[1 << TABLE_BITS], step3[1 << TABLE_BITS];
+    uint16_t flip0[2 * MOST_B], flip1[3 * MOST_B], flip2[4 * MOST_B];
+    uint32_t last[5 * MOST_B];
 } Rounds;
+#define ENTRY(T, TABLE, DISTANCE) (*(const T *)((const char *)(TABLE) + (DISTANCE)))
 #endif
 
 /* 32 bits of which the highest depend on all of `half` and the keys. */
@@ -395,58 +402,53 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
 
 static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t b) {
     const uint32_t lowest = (1u << s) - 1;
-    uint16_t *table = rounds->entries;
+    uint16_t *steps[4] = {rounds->step0, rounds->step1, rounds->step2, rounds->step3};
+    uint16_t *flips[3] = {rounds->flip0, rounds->flip1, rounds->flip2};
     for (uint32_t round = 0; round < 4; round++) {
-        const uint32_t *own = keys + 4 * round;
-        rounds->steps[round] = table;
-        for (uint32_t left = 0; left <= lowest; left++) table[left] = (uint16_t)moved(left, 0, own, b);
-        table += lowest + 1;
+        const uint32_t *own = keys + 4 * round, size = round == 3 ? sizeof(uint32_t) : sizeof(uint16_t);
+        uint16_t *step = steps[round];
+        for (uint32_t left = 0; left <= lowest; left++) step[left] = (uint16_t)(size * (uint32_t)moved(left, 0, own, b));
         if (round == 3) break;
-        rounds->flips[round] = table;
-        for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)flip((int32_t)right, own, s, lowest);
+        uint16_t *table = flips[round];
+        for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)(2 * flip((int32_t)right, own, s, lowest));
         for (uint32_t copy = 1; copy < round + 2; copy++) memcpy(table + copy * b, table, b * sizeof *table);
-        table += (round + 2) * b;
     }
-    uint32_t *last = rounds->last_entries;
+    uint32_t *last = rounds->last;
     for (uint32_t right = 0; right < b; right++) last[right] = right << s | flip((int32_t)right, keys + 12, s, lowest);
     for (uint32_t copy = 1; copy < 5; copy++) memcpy(last + copy * b, last, b * sizeof *last);
-    rounds->last = last;
 }
 
-/* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: WAYS numbers in turn fill
+/* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: TURNS numbers in turn fill
  * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
 static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
                     const char *near, int64_t size) {
-    const uint16_t *restrict step0 = rounds->steps[0], *restrict step1 = rounds->steps[1], *restrict step2 = rounds->steps[2],
-                            *restrict step3 = rounds->steps[3], *restrict flip0 = rounds->flips[0],
-                            *restrict flip1 = rounds->flips[1], *restrict flip2 = rounds->flips[2];
-    const uint32_t *restrict last = rounds->last;
     int64_t k = 0;
     while (k < n) {
         /* Until the right half changes. */
-        const uint64_t right = (uint64_t)(from + k) >> s, lowest = (1u << s) - 1;
-        uint64_t left = (uint64_t)(from + k) & lowest;
-        const int64_t rest = (int64_t)(lowest + 1 - left), end = n - k < rest ? n : k + rest;
-        for (; k + WAYS <= end; k += WAYS, left += WAYS) {
-            uint64_t l[WAYS], r[WAYS];
-            IN_TURN r[j] = right + step0[left + j];
-            IN_TURN l[j] = (left + j) ^ flip0[r[j]];
-            IN_TURN r[j] += step1[l[j]];
-            IN_TURN l[j] ^= flip1[r[j]];
-            IN_TURN r[j] += step2[l[j]];
-            IN_TURN l[j] ^= flip2[r[j]];
-            IN_TURN r[j] += step3[l[j]];
-            IN_TURN l[j] ^= last[r[j]];
+        const uint64_t right = 2 * ((uint64_t)(from + k) >> s), end_of_left = (uint64_t)2 << s;
+        uint64_t left = 2 * (uint64_t)(from + k) & (end_of_left - 1);
+        const int64_t rest = (int64_t)(end_of_left - left) / 2, end = n - k < rest ? n : k + rest;
+        for (; k + TURNS <= end; k += TURNS, left += 2 * TURNS) {
+            uint64_t l[TURNS], r[TURNS];
+            IN_TURN r[j] = right + ENTRY(uint16_t, rounds->step0, left + 2 * (uint64_t)j);
+            IN_TURN l[j] = (left + 2 * (uint64_t)j) ^ ENTRY(uint16_t, rounds->flip0, r[j]);
+            IN_TURN r[j] += ENTRY(uint16_t, rounds->step1, l[j]);
+            IN_TURN l[j] ^= ENTRY(uint16_t, rounds->flip1, r[j]);
+            IN_TURN r[j] += ENTRY(uint16_t, rounds->step2, l[j]);
+            IN_TURN l[j] ^= ENTRY(uint16_t, rounds->flip2, r[j]);
+            IN_TURN r[j] = 2 * r[j] + ENTRY(uint16_t, rounds->step3, l[j]);
+            IN_TURN l[j] = l[j] / 2 ^ ENTRY(uint32_t, rounds->last, r[j]);
             IN_TURN columns[k + j] = (uint32_t)l[j];
             IN_TURN FETCH(near + (int64_t)l[j] * size);
         }
-        for (; k < end; k++, left++) {
-            uint64_t r = right + step0[left], l = left ^ flip0[r];
-            r += step1[l];
-            l ^= flip1[r];
-            r += step2[l];
-            l ^= flip2[r];
-            columns[k] = (uint32_t)(last[r + step3[l]] ^ l);
+        for (; k < end; k++, left += 2) {
+            uint64_t r = right + ENTRY(uint16_t, rounds->step0, left), l = left ^ ENTRY(uint16_t, rounds->flip0, r);
+            r += ENTRY(uint16_t, rounds->step1, l);
+            l ^= ENTRY(uint16_t, rounds->flip1, r);
+            r += ENTRY(uint16_t, rounds->step2, l);
+            l ^= ENTRY(uint16_t, rounds->flip2, r);
+            r = 2 * r + ENTRY(uint16_t, rounds->step3, l);
+            columns[k] = (uint32_t)(l / 2) ^ ENTRY(uint32_t, rounds->last, r);
         }
     }
 }

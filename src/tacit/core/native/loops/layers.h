@@ -111,20 +111,26 @@ DEFINE_COMBINE(combine_f32, float, layer_f32, layer_wide_f32)
 DEFINE_COMBINE(combine_f64, double, layer_f64, layer_wide_f64)
 
 /* out[m] = the sum over r of factor[m][r] x[r], rows of `width` numbers, for each of k clients. The strides are of
- * clients, m, r; `scratch` has room for the factors, padded, and for an offset per r and m. */
+ * clients, m, r; `scratch` has room for the factors, padded, and for an offset per r and m. If there is a `total`,
+ * total[m] = the sum of all factors of m. */
 #define DEFINE_PRODUCT(NAME, PACK, COMBINE_ROWS, T)                                                          \
     LOOP(NAME)(int64_t clients, int64_t count, int64_t terms, int64_t width, const T *factor, int64_t f_client, \
                int64_t f_m, int64_t f_r, const T *x, int64_t x_client, int64_t x_r, T *out, int64_t o_client, \
-               int64_t o_m, T *scratch) {                                                                    \
+               int64_t o_m, T *total, int64_t t_client, T *scratch) {                                        \
         const int64_t padded = (count + COMBINED - 1) / COMBINED * COMBINED;                                 \
         int64_t *from = (int64_t *)(scratch + padded * terms + (padded * terms) % 2), *to = from + terms;    \
         for (int64_t r = 0; r < terms; r++) from[r] = r * x_r;                                               \
         for (int64_t m = 0; m < count; m++) to[m] = m * o_m;                                                 \
         for (int64_t i = 0; i < clients; i++) {                                                              \
             PACK(scratch, factor + i * f_client, f_m, f_r, count, terms);                                    \
-            for (int64_t m = 0; m < count; m += COMBINED)                                                    \
-                COMBINE_ROWS(scratch + m * terms, count - m, terms, x + i * x_client, from,                  \
-                             out + i * o_client, to + m, width, 0);                                          \
+            for (int64_t m = 0; m < count; m += COMBINED) {                                                  \
+                const T *packed = scratch + m * terms;                                                       \
+                COMBINE_ROWS(packed, count - m, terms, x + i * x_client, from, out + i * o_client, to + m, width, 0);\
+                if (!total) continue;                                                                        \
+                T sum[COMBINED] = {0};                                                                       \
+                for (int64_t r = 0; r < terms; r++) EACH(j, COMBINED) sum[j] += packed[r * COMBINED + j];    \
+                for (int64_t j = 0; j < COMBINED && m + j < count; j++) total[i * t_client + m + j] = sum[j];\
+            }                                                                                                \
         }                                                                                                    \
     }
 

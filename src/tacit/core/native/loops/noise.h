@@ -55,18 +55,22 @@ static inline double logarithm(double x) {
     return e * 0.69314718055994530942 + 2.0 * s * sum;
 }
 
-/* Words of rows first <= i < last from the column `from`, a multiple of four, as 64-bit numbers. */
-LOOP(tacit_words)(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,
-                             int64_t *out, int64_t stride, int64_t first, int64_t last, int64_t width) {
-    uint32_t words[4 * BLOCKS];
-    for (int64_t i = first; i < last; i++)
-        for (int64_t low = 0; low < width; low += 4 * BLOCKS) {
-            const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;
-            philox(words, (uint32_t)((from + low) / 4), (uint32_t)source[i], (uint32_t)target[i], (uint32_t)tick,
-                   (uint64_t)key);
-            for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = words[k];
-        }
-}
+/* Words of rows first <= i < last from the column `from`, a multiple of four. */
+#define DEFINE_WORDS(NAME, T)                                                                                \
+    LOOP(NAME)(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,        \
+               T *out, int64_t stride, int64_t first, int64_t last, int64_t width) {                         \
+        uint32_t words[4 * BLOCKS];                                                                          \
+        for (int64_t i = first; i < last; i++)                                                               \
+            for (int64_t low = 0; low < width; low += 4 * BLOCKS) {                                          \
+                const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;                       \
+                philox(words, (uint32_t)((from + low) / 4), (uint32_t)source[i], (uint32_t)target[i],        \
+                       (uint32_t)tick, (uint64_t)key);                                                       \
+                for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = words[k];                        \
+            }                                                                                                \
+    }
+
+DEFINE_WORDS(tacit_words_i64, int64_t)
+DEFINE_WORDS(tacit_words_u32, uint32_t)
 
 /* A word stands for the middle of its cell of (0, 1): the noise is -scale ln(x) above one half and
  * scale ln(x) below, with x twice the distance to the nearer end. */

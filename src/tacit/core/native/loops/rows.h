@@ -7,9 +7,15 @@
 #define terms_f64 FOR_TARGET(terms_f64)
 #define is_finite_f32 FOR_TARGET(is_finite_f32)
 #define is_finite_f64 FOR_TARGET(is_finite_f64)
+#define stream FOR_TARGET(stream)
+#define stream_pair_f32 FOR_TARGET(stream_pair_f32)
+#define stream_pair_f64 FOR_TARGET(stream_pair_f64)
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
+/* Numbers of two rows at a time, so that they stay in the nearest cache; bytes from which on rows are streamed. */
+#define PIECE 1024
+#define STREAMED (1 << 22)
 /* Sums in double precision that stay in the nearest cache. */
 #define SUMS 1024
 /* Independent running maxima, which can be computed in parallel. */
@@ -99,21 +105,74 @@ DEFINE_PAIR_TERMS(pair_terms_f64, double, PLUS_f64)
 DEFINE_IS_FINITE(is_finite_f32, float, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
 DEFINE_IS_FINITE(is_finite_f64, double, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
 
+/* Writes that pass the caches by, where a processor would first read what is overwritten. */
+#undef STREAM_VECTOR
+#if defined(__x86_64__) && defined(__GNUC__)
+#if VECTOR_BYTES == 64
+#define STREAM_VECTOR(OUT, FROM) _mm512_stream_si512((void *)(OUT), _mm512_loadu_si512((const void *)(FROM)))
+#elif VECTOR_BYTES == 32
+#define STREAM_VECTOR(OUT, FROM) _mm256_stream_si256((__m256i *)(OUT), _mm256_loadu_si256((const __m256i *)(FROM)))
+#else
+#define STREAM_VECTOR(OUT, FROM) _mm_stream_si128((__m128i *)(OUT), _mm_loadu_si128((const __m128i *)(FROM)))
+#endif
+#define STREAMS(BYTES) ((BYTES) >= STREAMED)
+#define AFTER_STREAMS() _mm_sfence()
+#else
+#define STREAM_VECTOR(OUT, FROM) memcpy(OUT, FROM, VECTOR_BYTES)
+#define STREAMS(BYTES) 0
+#define AFTER_STREAMS() (void)0
+#endif
+
+static inline void stream(void *out, const void *from, int64_t bytes) {
+    char *to = out;
+    const char *at = from;
+    int64_t k = -(intptr_t)to & (VECTOR_BYTES - 1);
+    k = k < bytes ? k : bytes;
+    memcpy(to, at, (size_t)k);
+    for (; k + VECTOR_BYTES <= bytes; k += VECTOR_BYTES) STREAM_VECTOR(to + k, at + k);
+    memcpy(to + k, at + k, (size_t)(bytes - k));
+}
+
+/* Two neighbours on a ring with their terms, if there are any, streamed in pieces that are computed in the nearest
+ * cache. bad_one and bad_next, if there are any, become 1 if a number is not finite. */
+#define DEFINE_STREAM_PAIR(NAME, PAIR, PAIR_TERMS, IS_FINITE, T)                                            \
+    static inline void NAME(T *one, T *next, const T *a, const T *b, const T *c, const T *d, const T *weight,\
+                            T s, const T *y, const T *y_next, T t, const T *z, const T *z_next, int64_t n,  \
+                            uint8_t *bad_one, uint8_t *bad_next) {                                          \
+        T first[PIECE], second[PIECE];                                                                      \
+        for (int64_t k = 0; k < n; k += PIECE) {                                                            \
+            const int64_t some = n - k < PIECE ? n - k : PIECE;                                             \
+            if (y)                                                                                          \
+                PAIR_TERMS(first, second, a + k, b + k, c + k, d + k, weight, s, y + k, y_next + k, t,      \
+                           z ? z + k : z, z ? z_next + k : z, some);                                        \
+            else                                                                                            \
+                PAIR(first, second, a + k, b + k, c + k, d + k, weight, some);                              \
+            if (bad_one) *bad_one |= !IS_FINITE(first, some);                                               \
+            if (bad_next) *bad_next |= !IS_FINITE(second, some);                                            \
+            stream(one + k, first, some * (int64_t)sizeof(T));                                              \
+            stream(next + k, second, some * (int64_t)sizeof(T));                                            \
+        }                                                                                                   \
+    }
+
+DEFINE_STREAM_PAIR(stream_pair_f32, pair_f32, pair_terms_f32, is_finite_f32, float)
+DEFINE_STREAM_PAIR(stream_pair_f64, pair_f64, pair_terms_f64, is_finite_f64, double)
+
 /* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
  * with `onto`, added to out[i]. With a y, + p y[i], and with a z, + q z[i]; then `out` may be y or z, and `onto` must be
  * zero. If there is a `bad`, bad[i] = whether out[i] has an infinity or NaN, found while it is in a near cache. */
-#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, TERMS, IS_FINITE, T)                                             \
+#define DEFINE_MIX(NAME, PAIR, PAIR_TERMS, STREAM_PAIR, TERMS, IS_FINITE, T)                                \
     LOOP(NAME)(const int64_t *begin, const int64_t *source, const T *weight, const T *x,                    \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
                int64_t width, int64_t onto, const double *p, const T *y, int64_t y_stride, const double *q, \
                const T *z, int64_t z_stride, uint8_t *bad) {                                                \
-        const int64_t tiles = (width + TILE - 1) / TILE;                                   \
+        const int64_t tiles = (width + TILE - 1) / TILE;                                                    \
+        const int streams = !onto && out != y && out != z && STREAMS((last - first) * width * (int64_t)sizeof(T));\
         T sums[TILE];                                                                                       \
         if (bad) memset(bad + first, 0, (size_t)(last - first));                                            \
         for (int64_t tile = 0; tile < tiles; tile++) {                                                      \
             const int64_t low = width * tile / tiles, n = width * (tile + 1) / tiles - low;                 \
             for (int64_t i = first; i < last; i++) {                                                        \
-                T *const row = out + i * out_stride + low, *restrict const o = y ? sums : row;              \
+                T *const row = out + i * out_stride + low, *restrict const o = y || streams ? sums : row;   \
                 int64_t e = begin[i];                                                                       \
                 const int64_t end = begin[i + 1];                                                           \
                 if (!onto && end - e >= 3) {                                                                \
@@ -123,6 +182,14 @@ DEFINE_IS_FINITE(is_finite_f64, double, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000
                     if (end - e == 3 && i + 1 < last && begin[i + 2] - end == 3 &&                          \
                         source[end] == source[e + 1] && source[end + 1] == source[e + 2]) {                 \
                         const T *d = x + source[end + 2] * x_stride + low;                                  \
+                        if (streams) {                                                                      \
+                            STREAM_PAIR(row, row + out_stride, a, b, c, d, weight + e, (T)*p, y ? y + i * y_stride + low : y,\
+                                        y ? y + (i + 1) * y_stride + low : y, (T)*q, z ? z + i * z_stride + low : z,\
+                                        z ? z + (i + 1) * z_stride + low : z, n, bad ? bad + i : bad,       \
+                                        bad ? bad + i + 1 : bad);                                           \
+                            i++;                                                                            \
+                            continue;                                                                       \
+                        }                                                                                   \
                         if (y)                                                                              \
                             PAIR_TERMS(row, row + out_stride, a, b, c, d, weight + e, (T)*p, y + i * y_stride + low,\
                                        y + (i + 1) * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, \
@@ -156,15 +223,18 @@ DEFINE_IS_FINITE(is_finite_f64, double, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000
                     const T u = weight[e];                                                                  \
                     for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                       \
                 }                                                                                           \
+                T *const done = streams ? sums : row;                                                       \
                 if (y)                                                                                      \
-                    TERMS(row, o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n); \
-                if (bad) bad[i] |= !IS_FINITE(row, n);                                                      \
+                    TERMS(done, o, (T)*p, y + i * y_stride + low, (T)*q, z ? z + i * z_stride + low : z, n);\
+                if (bad) bad[i] |= !IS_FINITE(done, n);                                                     \
+                if (streams) stream(row, sums, n * (int64_t)sizeof(T));                                     \
             }                                                                                               \
         }                                                                                                   \
+        if (streams) AFTER_STREAMS();                                                                       \
     }
 
-DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, terms_f32, is_finite_f32, float)
-DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, terms_f64, is_finite_f64, double)
+DEFINE_MIX(tacit_mix_f32, pair_f32, pair_terms_f32, stream_pair_f32, terms_f32, is_finite_f32, float)
+DEFINE_MIX(tacit_mix_f64, pair_f64, pair_terms_f64, stream_pair_f64, terms_f64, is_finite_f64, double)
 
 /* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
 #define DEFINE_ADD(NAME, TERMS, T)                                                                           \
