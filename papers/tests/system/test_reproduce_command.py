@@ -12,18 +12,18 @@ def test_artifacts_are_listed(tacit_here):
 
 
 def test_an_artifact_from_end_to_end(tacit, tacit_here, tmp_path):
-    command = ("reproduce", "findings/collusion", "--quick", "--out", "out")
+    command = ("reproduce", "findings/who-computes-what", "--quick", "--out", "out")
     done = tacit_here(*command, "--only", "lppa")
     assert done.code == 0, done.err
-    assert "lppa: 1 of 4 neighbours" in done.out
-    assert "4 of 4 measured" in done.err
-    folder = tmp_path / "out" / "findings" / "collusion"
+    assert "lppa: exact combinations" in done.out
+    assert "6 of 6 measured" in done.err
+    folder = tmp_path / "out" / "findings" / "who-computes-what"
     stored = json.loads((folder / "result.json").read_text())
     assert stored["quick"] is True
-    assert [cell["key"]["algorithm"] for cell in stored["cells"]] == ["lppa"] * 4
+    assert [cell["key"]["algorithm"] for cell in stored["cells"]] == ["lppa"] * 6
     for name in ("figure.svg", "figure.png"):
         assert (folder / name).stat().st_size > 1000
-    assert "findings/collusion" in (tmp_path / "out" / "README.md").read_text()
+    assert "findings/who-computes-what" in (tmp_path / "out" / "README.md").read_text()
 
     again = tacit_here(*command)
     assert again.code == 2
@@ -32,7 +32,7 @@ def test_an_artifact_from_end_to_end(tacit, tacit_here, tmp_path):
     assert more.code == 0, more.err
     assert not list((tmp_path / "out").rglob("*.log"))
     rules = [cell["key"]["algorithm"] for cell in json.loads(more.out)["cells"]]
-    assert rules == ["dsgt"] * 4 + ["lppa"] * 4
+    assert rules == ["dsgt"] * 6 + ["lppa"] * 6
 
 
 def test_redraw_measures_nothing_and_loses_nothing(tacit_here, tmp_path):

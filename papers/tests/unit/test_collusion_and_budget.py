@@ -6,8 +6,16 @@ import pytest
 from filled_results import fill, grades
 
 from tacit.algorithms import ALGORITHMS
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit_papers.findings.collusion import RULES, CollusionKnowledge
+from tacit_papers.findings.audited_algorithms import RULES
+from tacit_papers.findings.collusion import POSITIONS, CoalitionKnowledge
+from tacit_papers.findings.who_computes_what import (
+    ALL,
+    EAVESDROPPER,
+    ONE,
+    OTHERS,
+    SERVER,
+    ProvenKnowledge,
+)
 from tacit_papers.framework.cells import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
 from tacit_papers.framework.registry import find_artifact
@@ -31,26 +39,63 @@ def test_one_laplace_term_has_its_textbook_budget():
 
 
 @pytest.mark.parametrize(
-    ("rule", "corrupt", "gradients", "combinations"),
+    ("rule", "adversary", "learns"),
     [
-        ("dsgt", 1, True, True),
-        ("lppa", 1, False, True),
-        ("lppa, fresh masks", 3, False, False),
-        ("lppa, fresh masks", 4, True, True),
-        ("defl-vp", 1, True, True),
-        ("defl-vp, private variates", 4, False, False),
-        ("dsg", 2, True, True),
-        ("pdmm", 1, False, False),
-        ("pdmm", 2, False, True),
-        ("admm", 2, False, True),
-        ("pdmm", 4, True, True),
+        ("dsgt", ONE, "gradients, 2 of 4"),
+        ("lppa", ONE, "differences, 1 of 3"),
+        ("lppa, fresh masks", "three", "sums with 4 others"),
+        ("lppa, fresh masks", ALL, "gradients, 3 of 4"),
+        ("defl-vp, private variates", OTHERS, "output of codec, response"),
+        ("pdmm", ONE, "noisy gradients"),
+        ("fedavg", SERVER, "gradients, 3 of 3"),
+        ("private-sgd", ONE, "noisy sums with 6 others, ε ≤ 3"),
+        ("dp-dsgt, every iteration", EAVESDROPPER, "noisy gradients"),
     ],
 )
-def test_what_neighbours_learn_together(rule, corrupt, gradients, combinations):
-    found = CollusionKnowledge(RULES[rule], corrupt, 5)(0, MeasureContext())
-    assert (found["gradient"] > 0, found["combination"] > 0) == (gradients, combinations)
+def test_who_computes_what(rule, adversary, learns):
+    assert ProvenKnowledge(RULES[rule], adversary, 3)(0, MeasureContext())["learns"] == learns
 
 
-def test_all_algorithms_for_undirected_graphs_without_a_server_or_a_guarantee_are_compared():
-    without = {n for n, kind in ALGORITHMS.items() if not issubclass(kind, PrivateAlgorithm)}
-    assert {rule["name"] for rule in RULES.values()} == without - {"fedavg", "push-sum"}
+def test_a_coalition_that_isolates_a_client_breaks_the_planned_epsilon():
+    one, all_four = (
+        ProvenKnowledge(RULES["private-sgd"], adversary, 1)(0, MeasureContext())
+        for adversary in (ONE, ALL)
+    )
+    assert one["epsilon"] == pytest.approx(3.0, abs=0.02)
+    assert (one["summed"], all_four["summed"]) == (7, 1)
+    assert all_four["epsilon"] > 10
+
+
+@pytest.mark.parametrize("rule", ["lppa, fresh masks", "pdmm"])
+def test_gradients_are_computed_if_and_only_if_all_neighbours_collude(rule):
+    found = CoalitionKnowledge(RULES[rule], "ring", 2)(0, MeasureContext())
+    assert found["pairs"] == 186
+    assert [found[f"gradient_{position}"] for position in ("none", "some", "all")] == [0, 0, 1]
+    # All pairs of coalition and victim with both neighbours, by size.
+    assert found["gradient_by_size"] == pytest.approx([0, 0.1, 0.3, 0.6, 1])
+
+
+def test_claims_about_coalitions_can_fail(tmp_path):
+    def values(key):
+        rule = key[1]
+        share = {"dsgt": 1.0, "dsg": 1.0, "defl-vp": 0.5}.get(rule, 0.0)
+        found = {f"{n}_{p}": share for n in ("gradient", "combination") for p in POSITIONS}
+        sizes = {f"{n}_by_size": [share] * 5 for n in ("gradient", "combination")}
+        return found | sizes | {"exposed": share, "only_sums": float(rule == "private-sgd")}
+
+    artifact, result = fill("findings/collusion", values)
+    found = grades(artifact, result)
+    assert found["dsgt: one neighbour is enough"] == "reproduced"
+    assert found["defl-vp: one neighbour is enough"] != "reproduced"
+    assert (
+        found["pdmm: gradients are computed if and only if all neighbours collude"] != "reproduced"
+    )
+    assert write_figure(artifact.draw(result), tmp_path)
+
+
+def test_every_algorithm_is_in_the_table(tmp_path):
+    assert {rule["name"] for rule in RULES.values()} == set(ALGORITHMS)
+    numbers = {"learns": "noisy gradients", "gradients": 0.0, "combinations": 0.0}
+    artifact, result = fill("findings/who-computes-what", lambda key: numbers)
+    assert grades(artifact, result)["dsgt: exact gradients for one neighbour"] == "not reproduced"
+    assert write_figure(artifact.draw(result), tmp_path)

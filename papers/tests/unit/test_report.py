@@ -84,6 +84,19 @@ def test_what_cannot_be_filled_is_an_error(results, place, problem):
         fill(f"{{{{{place}}}}}", results)
 
 
+def test_a_table_has_all_cells(results):
+    plain = results.artifact("trial/table")["cells"][0]["repeats"][0]["values"]
+    plain["learns"] = "nothing"
+    table = fill("{{table trial/table: learns}}", results)
+    assert table.splitlines() == [
+        "|  | a, b | masked |",
+        "| --- | --- | --- |",
+        "| digits | nothing |  |",
+    ]
+    with pytest.raises(Misuse, match="no text 'colour'"):
+        fill("{{table trial/table: colour}}", results)
+
+
 def test_paragraphs_are_wrapped_and_tables_are_not(results):
     long = "word " * 40
     text = f"# A title\n\n{long}\n\n- {long}\n- short\n\n| {long} |\n| --- |\n"

@@ -148,26 +148,37 @@ def _draw(result: ArtifactResult) -> Figure:
         figure = Figure(figsize=(10.5, 0.28 * len(rules) + 1.2), layout="constrained")
         row = figure.subplots(1, len(result.labels(0)), sharey=True, squeeze=False)[0]
         for axes, graph in zip(row, result.labels(0), strict=True):
-            shades = np.array([_by_size(result, (graph, rule)) for rule in rules])
-            axes.imshow(shades, cmap="Oranges", vmin=0, vmax=1, aspect="auto")
-            for (i, j), share in np.ndenumerate(shades):
-                text = "" if np.isnan(share) or share == 0 else f"{100 * share:.0f}"
+            found, parts = (
+                np.array([_by_size(result, (graph, rule), name) for rule in rules])
+                for name in ("gradient", "combination")
+            )
+            axes.imshow(
+                np.maximum(found, 0.3 * parts), cmap="Oranges", vmin=0, vmax=1, aspect="auto"
+            )
+            for (i, j), share in np.ndenumerate(found):
                 style = {"color": "white" if share > 0.6 else "black", "fontsize": 7.5}
-                axes.text(j, i, text, ha="center", va="center", **style)
+                axes.text(j, i, _percent(share, parts[i, j]), ha="center", va="center", **style)
             axes.set_xticks(range(CLIENTS - 1), [str(size) for size in range(1, CLIENTS)])
             axes.set_yticks(range(len(rules)), rules)
             axes.set_title(graph)
             axes.set_xlabel("clients that collude")
             axes.grid(visible=False)
-        title = "honest clients of which a coalition computes exact gradients (%), all coalitions"
+        title = "honest clients of which a coalition computes exact gradients, %"
+        title += " (in brackets: no gradient, but combinations of its gradients)"
         figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _by_size(result: ArtifactResult, key: Key) -> list[float]:
+def _by_size(result: ArtifactResult, key: Key, name: str) -> list[float]:
     if key not in result:
-        return [np.nan] * (CLIENTS - 1)
-    return list(result[key].first["gradient_by_size"])
+        return [0.0] * (CLIENTS - 1)
+    return list(result[key].first[f"{name}_by_size"])
+
+
+def _percent(gradients: float, combinations: float) -> str:
+    if gradients:
+        return f"{100 * gradients:.0f}"
+    return f"({100 * combinations:.0f})" if combinations else ""
 
 
 @claim
