@@ -27,9 +27,10 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "examples/plugin/README.md": "guides/example-plugin.md",
+    "papers/report/README.md": "report/index.md",
     "papers/results/README.md": "results/index.md",
 }
-FOLDERS = {"docs/": "", "papers/results/": "results/"}
+FOLDERS = {"docs/": "", "papers/report/": "report/", "papers/results/": "results/"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 

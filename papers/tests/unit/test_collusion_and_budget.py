@@ -13,7 +13,6 @@ from tacit_papers.findings.who_computes_what import (
     EAVESDROPPER,
     ONE,
     OTHERS,
-    SERVER,
     ProvenKnowledge,
 )
 from tacit_papers.framework.cells import MeasureContext, Scale
@@ -47,7 +46,7 @@ def test_one_laplace_term_has_its_textbook_budget():
         ("lppa, fresh masks", ALL, "gradients, 3 of 4"),
         ("defl-vp, private variates", OTHERS, "output of codec, response"),
         ("pdmm", ONE, "noisy gradients"),
-        ("fedavg", SERVER, "gradients, 3 of 3"),
+        ("fedavg", EAVESDROPPER, "gradients, 3 of 3"),
         ("private-sgd", ONE, "noisy sums with 6 others, ε ≤ 3"),
         ("dp-dsgt, every iteration", EAVESDROPPER, "noisy gradients"),
     ],

@@ -184,14 +184,15 @@ def _percent(gradients: float, combinations: float) -> str:
 @claim
 def _shares(result: ArtifactResult, rule: str, wanted: dict[str, float]) -> ClaimVerdict:
     """The shares at these positions, on all graphs, are 0 or 1 as they should be."""
-    measured = [cell.first for cell in result.measured if cell.key[1] == rule]
     # On a complete graph no coalition is away from a victim.
-    pairs = [(one[name], wanted[name]) for one in measured for name in wanted if name in one]
-    if not pairs:
+    graphs = [
+        all(cell.first.get(name, share) == share for name, share in wanted.items())
+        for cell in result.measured
+        if cell.key[1] == rule
+    ]
+    if not graphs:
         raise NotMeasured(rule)
-    right = [share == expected for share, expected in pairs]
-    ours = f"{sum(right)} of {len(right)} shares, on {len(measured)} graphs"
-    return ClaimVerdict(grade_all(right), ours)
+    return ClaimVerdict(grade_all(graphs), f"on {sum(graphs)} of {len(graphs)} graphs")
 
 
 SURROUNDED = {"gradient_all": 1.0, "gradient_some": 0.0, "gradient_none": 0.0}

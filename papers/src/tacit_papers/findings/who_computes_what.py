@@ -1,4 +1,4 @@
-"""Finding: what a neighbour, several of them, an eavesdropper or a server computes, exactly.
+"""Finding: what a neighbour, several of them or an eavesdropper computes, exactly.
 
 Eight clients have four neighbours each and start from one model. Every algorithm runs on symbols;
 the strongest statement that linear algebra proves about one client's gradients is in the table. Of
@@ -44,7 +44,7 @@ from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
 NEIGHBOURS = 4
 ONE, ALL, OTHERS = "one neighbour", "all four", "all other clients"
-EAVESDROPPER, SERVER = "eavesdropper", "server"
+EAVESDROPPER = "eavesdropper"
 SIZES = {ONE: 1, "two": 2, "three": 3, ALL: NEIGHBOURS}
 ADVERSARIES = (*SIZES, OTHERS, EAVESDROPPER)
 VICTIM = 0
@@ -97,8 +97,6 @@ class ProvenKnowledge:
         adversary = Adversary.parse("eavesdropper")
         if self.adversary == OTHERS:
             adversary = Adversary.curious(*range(1, CLIENTS))
-        elif self.adversary == SERVER:
-            adversary = Adversary.server()
         return Leakage(Knowledge(run, adversary), VICTIM)
 
     def _guarantee(self, run: SymbolicRun, leakage: Leakage) -> Values:
@@ -158,19 +156,16 @@ def _share(statuses: Sequence[str], status: str) -> float:
 
 def _cells(scale: Scale) -> list[Cell]:
     iterations = scale.pick(8, 4)
-    cells = []
-    for label, rule in RULES.items():
-        adversaries = (*ADVERSARIES, SERVER) if label == "fedavg" else ADVERSARIES
-        cells += [
-            Cell((label, adversary), ProvenKnowledge(rule, adversary, iterations))
-            for adversary in adversaries
-        ]
-    return cells
+    return [
+        Cell((label, adversary), ProvenKnowledge(rule, adversary, iterations))
+        for label, rule in RULES.items()
+        for adversary in ADVERSARIES
+    ]
 
 
 def _draw(result: ArtifactResult) -> Figure:
     """The table, shaded by what is learnt."""
-    rows, columns = result.labels(0), [one for one in result.labels(1) if one != SERVER]
+    rows, columns = result.labels(0), result.labels(1)
     with plot_style():
         figure = Figure(figsize=(10.0, 0.27 * len(rows) + 0.6), layout="constrained")
         axes = figure.add_subplot()
@@ -246,8 +241,8 @@ ARTIFACTS = (
             "Exact statements are proved by linear algebra, closed under declared deterministic "
             "steps; what is missing of the newest gradients follows from the next messages. Of "
             "one, two and three neighbours the worst choice. The eavesdropper reads every message "
-            "that is not private, inside of TLS. With a server, a neighbour is another client. ε "
-            "is per training sample for the whole run, δ = 10⁻⁵, against this adversary and an "
+            "that is not private, inside of TLS. With a server, a neighbour is another client, "
+            "and an eavesdropper reads what the server does. ε is per training sample for the whole run, δ = 10⁻⁵, against this adversary and an "
             "eavesdropper together, planned for ε = 3 against one client with the data and "
             "iterations of findings/private-training on MNIST"
         ),

@@ -227,10 +227,10 @@ def _by_seed(cell: dict[str, Any], metric: str) -> dict[int, float]:
 
 
 def _metric_and_form(results: StoredResults, name: str, part: str | None) -> tuple[str, str]:
-    """A metric and a format such as .2f: those named, or the artifact's metric and two digits."""
+    """A metric and a format such as .2f or ,.0f; by default the artifact's, with two digits."""
     metric, form = results.artifact(name)["metric"], ".2f"
     for word in (part or "").split():
-        if re.fullmatch(r"\.\d[fge]", word):
+        if re.fullmatch(r",?\.\d[fge]", word):
             form = word
         else:
             metric = word
