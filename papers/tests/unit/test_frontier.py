@@ -13,6 +13,7 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.config.loading import with_keys
 from tacit_papers.findings.frontier import BUDGETS, KEYS, RULES, config
 from tacit_papers.findings.frontier_figure import LABEL_DISTANCE, POINT_DISTANCE, spread_apart
+from tacit_papers.findings.frontier_picture import DARK, LABELS, LIGHT, draw
 from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.drawing import write_figure
 from tacit_papers.measures.best_reconstruction import (
@@ -147,6 +148,7 @@ def test_claims_can_come_out_either_way(tmp_path):
         "pdmm, σ = 0.3": (0.3, 1.0),
         "fedavg": (0.35, 1.0),
         "pd-lms, σ = 0.02": (0.3, 0.3),
+        **dict.fromkeys(BUDGETS, (0.3, 0.3)),
     }
     assert set(hidden) <= set(KEYS)
     artifact, result = filled(hidden, {every: 90.0})
@@ -161,6 +163,22 @@ def test_claims_can_come_out_either_way(tmp_path):
     noise = "dp-dsgt: noise that hides the pictures costs at least 2 points"
     assert bad[noise] == "not measured"
     assert grades(*filled({every: (0.3, 0.3)}, {every: 94.9}))[noise] == "not reproduced"
+
+
+def test_the_picture_names_settings_that_exist_and_works_without_the_others(tmp_path):
+    assert set(LABELS) <= set(KEYS)
+    _, frontier = filled({}, {"psgt": 10.0, "private-sgd, ε = 8": 86.0})
+    _, training = fill("findings/private-training", lambda key: {"accuracy": 97.0})
+    _, missing = fill(
+        "findings/private-training", lambda key: None if key[1] == "∞" else {"accuracy": 97.0}
+    )
+    texts = {text.get_text() for axes in draw(frontier, training).axes for text in axes.texts}
+    assert {"private-sgd, ε = 8", "lppa", "central DP-SGD", "dsgt"} <= texts
+    assert any("psgt" in text for text in texts)
+    for result, theme in ((training, LIGHT), (missing, DARK)):
+        path = tmp_path / "picture.png"
+        draw(frontier, result, theme).savefig(path)
+        assert path.stat().st_size > 10_000
 
 
 def test_labels_do_not_overlap():

@@ -157,7 +157,9 @@ def _draw(result: ArtifactResult) -> Figure:
             )
             for (i, j), share in np.ndenumerate(found):
                 style = {"color": "white" if share > 0.6 else "black", "fontsize": 7.5}
-                axes.text(j, i, _percent(share, parts[i, j]), ha="center", va="center", **style)
+                axes.text(
+                    j, i, _percent(share, float(parts[i, j])), ha="center", va="center", **style
+                )
             axes.set_xticks(range(CLIENTS - 1), [str(size) for size in range(1, CLIENTS)])
             axes.set_yticks(range(len(rules)), rules)
             axes.set_title(graph)

@@ -83,16 +83,16 @@ CURVES = (PRIVATE, CENTRAL, DECOR, LOCAL)
 
 def write_pictures(results: Path, folder: Path) -> list[Path]:
     """Write the picture for light and dark pages."""
-    stored = [
+    frontier, training = (
         ResultsFile.read(results / name, find_artifact(name), Scale()).result
         for name in (FRONTIER, TRAINING)
-    ]
+    )
     paths = []
     for name, theme in THEMES.items():
         paths.append(folder / f"{name}.png")
         with plot_style():
             options: dict[str, Any] = {"dpi": DOTS, "metadata": {"Software": None}}
-            draw(*stored, theme).savefig(paths[-1], facecolor=theme.paper, **options)
+            draw(frontier, training, theme).savefig(paths[-1], facecolor=theme.paper, **options)
     return paths
 
 
@@ -162,20 +162,28 @@ def _reconstruction(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
             _point(axes, result, key, theme)
     hidden = [key for key in measured if result.mean(key) < LOWEST]
     if hidden:
-        names = ", ".join(dict.fromkeys(key[1].split(",")[0] for key in hidden))
+        names = ", ".join(dict.fromkeys(_short(key[1]) for key in hidden))
         low_end, high_end = (pick(map(result.mean, hidden)) for pick in (min, max))
         text = f"below: {names}\n({low_end:.0f} to {high_end:.0f} %)"
         axes.text(1.05, 0.015, text, ha="right", color=theme.muted, **low)
-    key: dict[str, Any] = {"transform": axes.transAxes, "color": theme.muted}
-    axes.plot([0.60, 0.74], [0.245, 0.245], linewidth=1.6, alpha=0.5, **key)
-    for x, face, text, side in (
-        (0.60, theme.muted, "one\nneighbour", -9),
-        (0.74, theme.paper, "all\nfour", 9),
-    ):
-        axes.plot([x], [0.245], "o", markersize=7.5, markerfacecolor=face, **key)
+    _explain_markers(axes, theme)
+
+
+def _short(label: str) -> str:
+    """The algorithm, and its ε if it has one."""
+    name, *options = label.split(", ")
+    return " at ".join([name, *(one for one in options if one.startswith("ε"))])
+
+
+def _explain_markers(axes: Axes, theme: Theme) -> None:
+    place: dict[str, Any] = {"transform": axes.transAxes, "color": theme.muted}
+    y, ends = 0.245, ((0.60, theme.muted, "one\nneighbour"), (0.74, theme.paper, "all\nfour"))
+    axes.plot([x for x, _, _ in ends], [y, y], linewidth=1.6, alpha=0.5, **place)
+    for number, (x, face, text) in enumerate(ends):
+        axes.plot([x], [y], "o", markersize=7.5, markerfacecolor=face, **place)
         style: dict[str, Any] = {"fontsize": 9.5, "va": "center", "color": theme.muted}
-        style |= {"ha": "right" if side < 0 else "left", "xycoords": "axes fraction"}
-        axes.annotate(text, (x, 0.245), (side, 0), textcoords="offset points", **style)
+        style |= {"ha": ("right", "left")[number], "xycoords": "axes fraction"}
+        axes.annotate(text, (x, y), ((-9, 9)[number], 0), textcoords="offset points", **style)
 
 
 def _point(axes: Axes, result: ArtifactResult, key: Key, theme: Theme) -> None:
@@ -227,7 +235,7 @@ def _guarantee(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
         here = {x: key for x, key in points.items() if key in result}
         means = [result.mean(key) for key in here.values()]
         bars = [result.deviation(key) or 0.0 for key in here.values()]
-        above = {"zorder": 6 if name == CENTRAL else 5 if name == PRIVATE else 4}
+        above: dict[str, Any] = {"zorder": 6 if name == CENTRAL else 5 if name == PRIVATE else 4}
         axes.errorbar(list(here), means, yerr=bars, elinewidth=1.1, **styles[name], **above)
     texts: dict[str, tuple[float, float, str, str]] = {
         PRIVATE: (0.97, 97.55, "right", "private-sgd"),

@@ -241,10 +241,10 @@ ARTIFACTS = (
             "Exact statements are proved by linear algebra, closed under declared deterministic "
             "steps; what is missing of the newest gradients follows from the next messages. Of "
             "one, two and three neighbours the worst choice. The eavesdropper reads every message "
-            "that is not private, inside of TLS. With a server, a neighbour is another client, "
-            "and an eavesdropper reads what the server does. ε is per training sample for the whole run, δ = 10⁻⁵, against this adversary and an "
-            "eavesdropper together, planned for ε = 3 against one client with the data and "
-            "iterations of findings/private-training on MNIST"
+            "that is not private, inside of TLS. With a server, a neighbour is another client, and "
+            "an eavesdropper reads what the server does. ε is per training sample for the whole "
+            "run, δ = 10⁻⁵, against this adversary and an eavesdropper together, planned for ε = 3 "
+            "against one client with the data and iterations of findings/private-training on MNIST"
         ),
         quickly="4 iterations instead of 8",
         repeats=1,

@@ -167,8 +167,8 @@ def sample_gradients(loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor) -> T
     """∇L(θ; xₖ) of each sample [k, P]."""
     at, own = theta.to("cpu", loss.flat.dtype), loss.to("cpu")
     each = vmap(lambda a, b: grad(own)(at, a[None], b[None]))
-    parts = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
-    return torch.cat([each(some, labels) for some, labels in parts])
+    starts = range(0, len(x), CHUNK)
+    return torch.cat([each(x[k : k + CHUNK], y[k : k + CHUNK]) for k in starts])
 
 
 def _invert(
