@@ -40,6 +40,10 @@ from tacit.simulation import Setting
 
 MAX_GRADIENTS = 8  # gradients in all values that a membership attack uses together
 LAST_MODELS = 3  # models of the victim that a membership attack uses together
+SAMPLED = (
+    "attacks on gradients: theirs are sums over samples drawn at random, and neither which nor how "
+    "many is known; canaries measure what such sums reveal"
+)
 
 
 class AttackSuite:
@@ -114,6 +118,9 @@ class AttackSuite:
     def _reconstructions(
         self, leakages: list[Leakage], transcript: Transcript
     ) -> list[ReconstructionResult]:
+        if any(leakage.knowledge.run.samplings for leakage in leakages):
+            self._note(SAMPLED)
+            return []
         found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
         found += approximate_gradients(leakages, transcript)
         for one in found:
@@ -141,6 +148,9 @@ class AttackSuite:
                 "membership by gradients is not tried with dropout; that proves nothing, because "
                 "its masks follow from the seed"
             )
+            return results
+        if leakage.knowledge.run.samplings:
+            self._note(SAMPLED)
             return results
         by_evidence = self._by_evidence(leakage, transcript)
         if by_evidence == []:
