@@ -35,7 +35,11 @@ from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.parts import Parts
 from tacit.tasks.poisson import PoissonSampler
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
-from tacit_papers.measures.best_reconstruction import adversaries_of, best_attempt
+from tacit_papers.measures.best_reconstruction import (
+    SearchesByEvidence,
+    adversaries_of,
+    best_attempt,
+)
 from tacit_papers.measures.inversion_search import InversionSearch, grey_pictures
 from tacit_papers.measures.observations import NO_IMAGES
 from tacit_papers.measures.recorded_run import RecordedRun
@@ -50,7 +54,7 @@ class SampledReconstruction(FieldDescription):
 
     label = ("sampled reconstruction", "config")
     config: Config
-    searches: tuple[InversionSearch, ...]
+    searches: SearchesByEvidence  # those of noisy gradients
     iterations: int = 8
     victims: int = 4
 
@@ -74,7 +78,7 @@ class SampledReconstruction(FieldDescription):
                 f"{search.attack} {search.total_variation:g}": _invert(
                     run, single, search, seed, context
                 )
-                for search in self.searches
+                for search in self.searches.noisy
             }
             values |= best_attempt(suffix, {"noisy": known}, tried)
         return values
