@@ -17,7 +17,7 @@ from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Measure, Published, Scale
-from tacit_papers.framework.drawing import beside_paper
+from tacit_papers.framework.search_figure import search_figure
 from tacit_papers.lppa.accuracy import TABLE1, TABLE3, TABLE4, Row
 from tacit_papers.lppa.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.measures.partitioned_training import READINGS, PartitionedTraining
@@ -157,7 +157,7 @@ search = partial(
     axes=("numbers of the paper", "setting", "rule"),
     metric="accuracy",
     claims=[],
-    draw=beside_paper("accuracy (%)"),
+    draw=search_figure("accuracy (%)"),
 )
 ARTIFACTS = (
     search(
