@@ -191,6 +191,8 @@ def _tables(artifact: Artifact, result: ArtifactResult) -> list[Table]:
     for row in dict.fromkeys(cell.key[:-1] for cell in result.measured):
         keys = [(*row, column) for column in columns]
         table.add_row(*row, *(_entry(result, key) for key in keys))
+    if not artifact.claims:
+        return [table]
     verdicts = Table("claim", "paper", "ours", "verdict", title="Claims")
     for claim in artifact.claims:
         verdict = claim.judge(result)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from filled_results import fill
 
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
@@ -104,3 +105,17 @@ def test_the_nearest_setting_is_that_of_all_rules_together(tmp_path):
 @pytest.mark.parametrize("name", [name for name in ARTIFACTS if name.startswith("lppa/search-")])
 def test_settings_of_a_search_have_numbers_of_the_paper_to_compare_with(name):
     assert all(cell.paper is not None for cell in ARTIFACTS[name].cells(Scale()))
+
+
+@pytest.mark.parametrize("name", [name for name in ARTIFACTS if name.startswith("lppa/search-")])
+def test_the_figure_has_a_row_for_each_setting_and_the_numbers_of_the_paper(name):
+    # One setting has a rule less.
+    left_out = ARTIFACTS[name].cells(Scale())[0].key
+    artifact, result = fill(name, lambda key: None if key == left_out else {"accuracy": 70.0})
+    panels = artifact.draw(result).axes
+    assert [axes.get_title() for axes in panels] == result.labels(0)
+    rows = sum(len(axes.get_yticks()) for axes in panels)
+    assert rows == len({cell.key[:-1] for cell in result.cells})
+    paper = {cell.paper.mean for cell in result.cells if cell.key[0] == result.labels(0)[-1]}
+    dashed = {line.get_xdata()[0] for line in panels[-1].lines if line.get_linestyle() == "--"}
+    assert dashed == paper

@@ -27,11 +27,11 @@ PARTITIONS = (
     "DP together: {{{{lppa/search-partitions nearest: {target}}}}}."
 )
 ADULT_DP = (
-    "Tables 1 and 4 have 76.38 ± 0.000 for DP on Adult, the share of the larger class: every "
-    "record gets the same answer, as from models that are not numbers. Section 6.1 reports such "
-    "models on MNIST, where Table 1 has 90.15. Section 5 adds DP's noise at the start only; with "
-    "that, Adult ends at {{lppa/table3: Adult · DP}}. Two perceptrons and two schedules of λ were "
-    "searched for Table 1; the best match is {{lppa/search-tables nearest: Adult, Table 1}}."
+    "Tables 1 and 4 have 76.38 ± 0.000 for DP on Adult, the share of the larger class. With λ · "
+    "0.95 per round ours ends at {{lppa/table3: Adult · DP}}. Perceptron and decay of λ are not "
+    "given. Searched on equal shares (lppa/search-tables): 64 hidden units or 32, 16 and 8, λ that "
+    "falls or is constant. Best match of DSGT and DP together: "
+    "{{lppa/search-tables nearest: Adult, Table 1}}."
 )
 READINGS = (
     "each client's share of each class (in the table), the same with capped sizes (as in the "
@@ -70,7 +70,7 @@ TABLE1 = (_tables("Rcv1 · DP", "Rcv1, Table 1", TERMS), COVTYPE_DP)
 TABLE3 = (
     _tables("Rcv1 · *", "Rcv1, Table 3", TERMS, RCV1_STEPS),
     COVTYPE_DP,
-    Contradiction("Adult · DP", Cause.CONTRADICTORY, ADULT_DP),
+    Contradiction("Adult · DP", Cause.OPEN, ADULT_DP),
     _partitions(
         "FMNIST · *",
         "FMNIST, Table 3",

@@ -17,7 +17,7 @@ from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Measure, Published, Scale
-from tacit_papers.framework.drawing import beside_paper
+from tacit_papers.framework.search_figure import search_figure
 from tacit_papers.lppa.accuracy import TABLE1, TABLE3, TABLE4, Row
 from tacit_papers.lppa.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.measures.partitioned_training import READINGS, PartitionedTraining
@@ -130,8 +130,12 @@ def _images(scale: Scale) -> list[Cell]:
         cells.extend(_pair(target, row, setting, measures))
 
     lenet: Sections = {"model": {"name": "lenet"}}
+    constant: Sections = {"algorithm": {"lr": DECAYS["constant λ"]}}
     for dataset in ("MNIST",) if scale.quick else ("MNIST", "FMNIST", "CIFAR10"):
-        add(f"{dataset}, Table 1", TABLE1[dataset,], dataset, "iid", "LeNet", lenet)
+        target, row = f"{dataset}, Table 1", TABLE1[dataset,]
+        add(target, row, dataset, "iid", "LeNet; λ · 0.95 per round", lenet)
+        add(target, row, dataset, "iid", "LeNet; constant λ", lenet | constant)
+        add(target, row, dataset, "iid", "two layers; constant λ", constant)
         target, row = f"{dataset}, Table 4, Dir(0.1)", TABLE4[dataset, "Dir(0.1)"]
         for reading in READINGS:
             add(target, row, dataset, "Dir(0.1)", f"two layers; {reading}", {}, reading)
@@ -157,7 +161,7 @@ search = partial(
     axes=("numbers of the paper", "setting", "rule"),
     metric="accuracy",
     claims=[],
-    draw=beside_paper("accuracy (%)"),
+    draw=search_figure("accuracy (%)"),
 )
 ARTIFACTS = (
     search(
@@ -170,7 +174,7 @@ ARTIFACTS = (
     ),
     search(
         name="lppa/search-partitions",
-        title="Search: CNN and partition for images",
+        title="Search: CNN, decay of λ and partition for images",
         cells=_images,
         protocol=(
             f"{PROTOCOL}, except for what is searched. Tables 3 and 4 have two layers, sizes from "
