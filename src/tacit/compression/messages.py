@@ -114,16 +114,17 @@ def check_width(width: int) -> None:
 def begin(
     wire: Tensor, codec: str, width: int, dtype: torch.dtype, *numbers: Tensor, parameter: int = 0
 ) -> Tensor:
-    """Write the header of messages uint8 [n, size] and numbers [n, 1]; return the bytes after."""
+    """Write the header of messages uint8 [n, size] and numbers [n, k]; return the bytes after."""
     header = _header(codec, parameter, dtype, width)
-    end = HEADER_BYTES + sum(number.element_size() for number in numbers)
+    end = HEADER_BYTES + sum(number.shape[1] * number.element_size() for number in numbers)
     start = wire if wire.is_cpu else torch.empty(len(wire), end, dtype=torch.uint8)
     # NumPy is faster with so few bytes.
     raw, at = start.numpy(), HEADER_BYTES
     raw[:, :at] = np.frombuffer(header, np.uint8)
     for number in numbers:
-        raw[:, at : at + number.element_size()] = number.cpu().contiguous().numpy().view(np.uint8)
-        at += number.element_size()
+        own = number.cpu().contiguous().numpy().view(np.uint8)
+        raw[:, at : at + own.shape[1]] = own
+        at += own.shape[1]
     if start is not wire:
         wire[:, :end] = start
     return wire[:, end:]

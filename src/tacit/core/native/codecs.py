@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,8 +19,6 @@ from tacit.core.workers import current_pool
 
 # Below this many numbers, one thread is faster.
 SMALL = 1 << 16
-# Words of 32 bits that key a permutation.
-KEYS = 16
 # Columns that are added to each other while squares are added, at most 2³.
 PARTS = 8
 
@@ -159,28 +158,47 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
     return found
 
 
-def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
-    """Where 0, 1, … go in a permutation of range(width): int64 [n, k] for keys int32 [n, 16]."""
-    arguments = (*_network(keys, width, s, b), out.data_ptr(), out.stride(0))
+@dataclass(frozen=True)
+class Permutation:
+    """A permutation of range(width) per row; see `tacit.compression.subsets`.
+
+    Args:
+        seed: Two words per row, int64 [n, 2], contiguous.
+        key: The key of the words that the seeds address.
+        width: The count of numbers that are permuted.
+        s: Bits of the left half of a number.
+        b: Count of right halves.
+    """
+
+    seed: Tensor
+    key: int
+    width: int
+    s: int
+    b: int
+
+    def arguments(self) -> tuple[int, ...]:
+        seed = self.seed
+        if not (seed.dtype == torch.int64 and seed.is_contiguous() and seed.shape[1] == 2):
+            raise ValueError(f"seeds {seed.dtype} {tuple(seed.shape)} of a permutation")
+        return seed.data_ptr(), self.key, self.width, self.s, self.b
+
+
+def permuted(by: Permutation, out: Tensor) -> None:
+    """Write where 0, 1, … go to int64 [n, k]."""
+    arguments = (*by.arguments(), out.data_ptr(), out.stride(0))
     _shared("tacit_permuted", arguments, out.shape, out.numel())
 
 
-def gather(keys: Tensor, width: int, s: int, b: int, x: Tensor, out: Tensor) -> None:
-    """The numbers of x [n, width] where 0, 1, … go in a permutation, to `out` [n, k]."""
-    arguments = (*_network(keys, width, s, b), x.data_ptr(), x.stride(0))
-    arguments = (*arguments, out.data_ptr(), out.stride(0))
+def gather(by: Permutation, x: Tensor, out: Tensor) -> None:
+    """Write the numbers of x [n, width] where 0, 1, … go to `out` [n, k]."""
+    arguments = (*by.arguments(), x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0))
     _shared(f"tacit_gather_{SUFFIX[x.dtype]}", arguments, out.shape, out.numel())
 
 
-def spread(
-    keys: Tensor, width: int, s: int, b: int, kept: Tensor, factor: float, out: Tensor
-) -> None:
-    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`.
-
-    The other columns become zero.
-    """
+def spread(by: Permutation, kept: Tensor, factor: float, out: Tensor) -> None:
+    """Write factor·kept [n, k] to the columns of `out` where 0, 1, … go, and zero to the others."""
     scale = ctypes.c_double(factor)
-    arguments = (*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0))
+    arguments = (*by.arguments(), kept.data_ptr(), kept.stride(0))
     arguments = (*arguments, ctypes.addressof(scale), out.data_ptr(), out.stride(0))
     name = f"tacit_spread_{SUFFIX[kept.dtype]}"
     n, k = kept.shape
@@ -195,12 +213,6 @@ def spread(
         native._call(name, *arguments, 1, rows.start, rows.stop, 0, k)
 
     _run(work, n, out.numel())
-
-
-def _network(keys: Tensor, width: int, s: int, b: int) -> tuple[int, ...]:
-    if not (keys.dtype == torch.int32 and keys.is_contiguous() and keys.shape[1] == KEYS):
-        raise ValueError(f"keys {keys.dtype} {tuple(keys.shape)} of a permutation")
-    return keys.data_ptr(), width, s, b
 
 
 def _check(

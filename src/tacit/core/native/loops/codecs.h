@@ -14,6 +14,7 @@
 #define shuffle FOR_TARGET(shuffle)
 #define tabulate FOR_TARGET(tabulate)
 #define look_up FOR_TARGET(look_up)
+#define draw_keys FOR_TARGET(draw_keys)
 
 /* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
 #define FIELDS 65536
@@ -472,8 +473,17 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
     }
 }
 
+/* The keys of a row's permutation are Philox words, addressed by the row's seed. */
+static inline void draw_keys(uint32_t *keys, uint64_t key, const int64_t *seed) {
+    for (uint32_t block = 0; block < 4; block++) {
+        uint32_t x[4] = {block, (uint32_t)seed[0], (uint32_t)seed[1], 0};
+        philox_counter(x, key);
+        memcpy(keys + 4 * block, x, sizeof x);
+    }
+}
+
 /* `DO` with where each of the numbers from <= k < to goes in a permutation of those below the width, for rows
- * first <= i < last with 16 keys each: columns[j] for low + j, FETCHED of them at a time. */
+ * first <= i < last with a seed each: columns[j] for low + j, FETCHED of them at a time. */
 #define FOR_COLUMNS(NEAR, SIZE, DO)                                                                          \
     do {                                                                                                     \
         Rounds rounds;                                                                                       \
@@ -482,7 +492,8 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
         /* Tables are worth while for that many numbers. */                                                  \
         const int tabulated = s <= TABLE_BITS && b <= MOST_B && to - from >= 2 << s_;                        \
         for (int64_t i = first; i < last; i++) {                                                             \
-            const uint32_t *own = keys + 16 * i;                                                             \
+            uint32_t own[16];                                                                                \
+            draw_keys(own, (uint64_t)key, seed + 2 * i);                                                     \
             if (tabulated) tabulate(&rounds, own, s_, b_);                                                   \
             for (int64_t low = from; low < to; low += FETCHED) {                                             \
                 const int64_t n = to - low < FETCHED ? to - low : FETCHED;                                   \
@@ -500,15 +511,16 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
     } while (0)
 
 /* out[i][k] = where k goes. */
-LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, int64_t *out, int64_t stride,
-                     int64_t first, int64_t last, int64_t from, int64_t to) {
-    FOR_COLUMNS(keys, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
+LOOP(tacit_permuted)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, int64_t *out,
+                     int64_t stride, int64_t first, int64_t last, int64_t from, int64_t to) {
+    FOR_COLUMNS(seed, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
 #define DEFINE_GATHER(NAME, T)                                                                               \
-    LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *x, int64_t x_stride,      \
-               T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from, int64_t to) {        \
+    LOOP(NAME)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, const T *x,            \
+               int64_t x_stride, T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from,    \
+               int64_t to) {                                                                                 \
         FOR_COLUMNS(x + i * x_stride, sizeof(T),                                                             \
                     for (int64_t k = 0; k < n; k++) kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);\
     }
@@ -518,9 +530,9 @@ DEFINE_GATHER(tacit_gather_f64, double)
 
 /* out[i][where k goes] = factor kept[i][k]; with `clear`, zero elsewhere. */
 #define DEFINE_SPREAD(NAME, T)                                                                               \
-    LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *kept, int64_t kept_stride, \
-               const double *factor, T *out, int64_t out_stride, int64_t clear, int64_t first, int64_t last, \
-               int64_t from, int64_t to) {                                                                   \
+    LOOP(NAME)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, const T *kept,         \
+               int64_t kept_stride, const double *factor, T *out, int64_t out_stride, int64_t clear,         \
+               int64_t first, int64_t last, int64_t from, int64_t to) {                                      \
         const T scale = (T)*factor;                                                                          \
         FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
                     if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
