@@ -49,8 +49,9 @@ class MessageCodec(ABC):
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         check_rows(rows)
-        size = self.size(rows.shape[1], rows.dtype)
-        wire = torch.empty(len(rows), size, dtype=torch.uint8, device=rows.device)
+        n, width = rows.shape
+        size = self.size(width, rows.dtype)
+        wire = torch.empty(n, size, dtype=torch.uint8, device=rows.device)
         self.write(rows, draw, wire)
         return wire
 
@@ -147,7 +148,7 @@ def payload(
         raise Misuse(f"The messages have {wire.shape[1]} bytes, less than a header.", SAME)
     expected = _header(codec, parameter, dtype, width)
     headers = (wire if wire.is_cpu else wire[:, :HEADER_BYTES].cpu()).numpy()[:, :HEADER_BYTES]
-    if headers.tobytes() != expected * len(wire):
+    if headers.tobytes() != expected * len(headers):
         row, found = next(
             (row, found)
             for row, header in enumerate(headers)

@@ -95,7 +95,7 @@ def _permutation(seed: Tensor, width: int) -> codecs.Permutation:
 def gathered(seed: Tensor, rows: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     """The numbers of rows [n, P] in the columns of `random_subset`, in its order: [n, k]."""
     width = rows.shape[1]
-    out = rows.new_empty(len(rows), k) if out is None else out
+    out = rows.new_empty(rows.shape[0], k) if out is None else out
     if _is_fused(width, k) and codecs.supports(rows):
         codecs.gather(_permutation(seed, width), rows, out)
     else:
@@ -105,11 +105,11 @@ def gathered(seed: Tensor, rows: Tensor, k: int, out: Tensor | None = None) -> T
 
 def spread(seed: Tensor, kept: Tensor, width: int, factor: float) -> Tensor:
     """Rows [n, width] with factor·kept in the columns of `random_subset`, zero elsewhere."""
-    k = kept.shape[1]
+    n, k = kept.shape
     if not (_is_fused(width, k) and codecs.supports(kept)):
-        out = kept.new_zeros(len(kept), width)
+        out = kept.new_zeros(n, width)
         return out.scatter_(1, random_subset(seed, width, k), kept * factor)
-    out = kept.new_empty(len(kept), width)
+    out = kept.new_empty(n, width)
     codecs.spread(_permutation(seed, width), kept, factor, out)
     return out
 

@@ -44,7 +44,7 @@ class Quantizer(ctypes.Structure):
 def supports(rows: Tensor, *words: Tensor) -> bool:
     """Whether there are compiled loops for rows, and for words uint32 of the same layout."""
     return native.supports(rows) and all(
-        part.dtype == torch.uint32 and part.stride(1) == 1 and part.device.type == "cpu"
+        part.dtype == torch.uint32 and part.stride(1) == 1 and part.is_cpu
         for part in words
     )
 
@@ -67,7 +67,7 @@ def quantize(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
             *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
             *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
         ),
-        (len(x), columns),
+        (x.shape[0], columns),
         x.numel(),
     )
 
@@ -82,7 +82,7 @@ def restore(packed: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> Non
             *(packed.data_ptr(), packed.stride(0), divisor.data_ptr(), ctypes.addressof(how)),
             *(out.data_ptr(), out.stride(0), out.shape[1]),
         ),
-        (len(out), columns),
+        (out.shape[0], columns),
         out.numel(),
     )
 
@@ -106,7 +106,7 @@ def signs(x: Tensor, out: Tensor) -> None:
     _shared(
         f"tacit_signs_{SUFFIX[x.dtype]}",
         (x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[1]),
-        (len(x), out.shape[1]),
+        (x.shape[0], out.shape[1]),
         x.numel(),
     )
 
@@ -116,14 +116,15 @@ def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
 
     The largest is NaN if a number is not finite.
     """
-    low, high = x.new_empty(len(x), 1), x.new_empty(len(x), 1)
+    n, width = x.shape
+    low, high = x.new_empty(n, 1), x.new_empty(n, 1)
     arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
     name = f"tacit_extremes_{SUFFIX[x.dtype]}"
 
     def work(rows: slice) -> None:
-        native._call(name, *arguments, rows.start, rows.stop, x.shape[1])
+        native._call(name, *arguments, rows.start, rows.stop, width)
 
-    _run(work, len(x), x.numel())
+    _run(work, n, x.numel())
     return low, high
 
 
@@ -136,25 +137,32 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
         stride: Squares this far apart are added first, in float64. Then the second half is added to
             the first, again and again.
     """
-    stride = min(stride, x.shape[1])
+    n, numbers = x.shape
+    stride = min(stride, numbers)
     # The first loop also halves up to three times, where the halves are equal.
     parts = math.gcd(PARTS, stride)
     width = stride // parts
-    totals = torch.empty(len(x), width, dtype=torch.float64)
-    found = x.new_empty(len(x), 1)
+    totals = torch.empty(n, width, dtype=torch.float64)
+    found = x.new_empty(n, 1)
     units = 0 if unit is None else unit.data_ptr()
-    _shared(
-        f"tacit_squares_{SUFFIX[x.dtype]}",
-        (x.data_ptr(), x.stride(0), units, totals.data_ptr(), width, stride, parts, x.shape[1]),
-        totals.shape,
-        x.numel(),
-    )
+    squares, roots = f"tacit_squares_{SUFFIX[x.dtype]}", f"tacit_norms_{SUFFIX[x.dtype]}"
+    place = totals.data_ptr()
+    summands = (x.data_ptr(), x.stride(0), units, place, width, stride, parts, numbers)
+    sums = (place, width, width, units, found.data_ptr())
+
+    def add_up(rows: slice) -> None:
+        native._call(roots, *sums, rows.start, rows.stop)
 
     def work(rows: slice) -> None:
-        arguments = (totals.data_ptr(), width, width, units, found.data_ptr())
-        native._call(f"tacit_norms_{SUFFIX[x.dtype]}", *arguments, rows.start, rows.stop)
+        native._call(squares, *summands, rows.start, rows.stop, 0, width)
+        add_up(rows)
 
-    _run(work, len(x), totals.numel() // 4)
+    if x.numel() >= SMALL and n % current_pool().size:
+        # All threads work on each row.
+        _shared(squares, summands, (n, width), x.numel())
+        _run(add_up, n, totals.numel() // 4)
+    else:
+        _run(work, n, x.numel())
     return found
 
 

@@ -17,7 +17,7 @@
 #define draw_keys FOR_TARGET(draw_keys)
 
 /* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
-#define FIELDS 65536
+#define FIELDS 131072
 
 #if defined(__GNUC__)
 typedef int16_t __attribute__((aligned(1))) Unaligned16;
@@ -421,8 +421,8 @@ static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t 
 
 /* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: TURNS numbers in turn fill
  * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
-static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
-                    const char *near, int64_t size) {
+static inline void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds,
+                           uint32_t s, const char *near, uint64_t size) {
     int64_t k = 0;
     while (k < n) {
         /* Until the right half changes. */
@@ -440,7 +440,7 @@ static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const R
             IN_TURN r[j] = 2 * r[j] + ENTRY(uint16_t, rounds->step3, l[j]);
             IN_TURN l[j] = l[j] / 2 ^ ENTRY(uint32_t, rounds->last, r[j]);
             IN_TURN columns[k + j] = (uint32_t)l[j];
-            IN_TURN FETCH(near + (int64_t)l[j] * size);
+            IN_TURN FETCH(near + l[j] * size);
         }
         for (; k < end; k++, left += 2) {
             uint64_t r = right + ENTRY(uint16_t, rounds->step0, left), l = left ^ ENTRY(uint16_t, rounds->flip0, r);
