@@ -7,6 +7,8 @@
 #define received_f64 FOR_TARGET(received_f64)
 #define add_squares_f32 FOR_TARGET(add_squares_f32)
 #define add_squares_f64 FOR_TARGET(add_squares_f64)
+#define add_eight_f32 FOR_TARGET(add_eight_f32)
+#define add_eight_f64 FOR_TARGET(add_eight_f64)
 #define hashed FOR_TARGET(hashed)
 #define moved FOR_TARGET(moved)
 #define flip FOR_TARGET(flip)
@@ -281,23 +283,42 @@ DEFINE_EXTREMES(tacit_extremes_f64, uint64_t, 0x7FF0000000000000u, 0x7FF80000000
         }                                                                                                    \
     }
 
+/* The same for one square each, of columns that are `apart`; eight of them are added at once, the second half to the
+ * first, repeatedly. */
+#define DEFINE_ADD_EIGHT(NAME, T, NUMBER, ADD)                                                               \
+    static inline void NAME(double *restrict sum, const T *restrict x, double size, int64_t apart,           \
+                            int64_t n) {                                                                     \
+        const T *restrict a = x, *restrict b = a + apart, *restrict c = b + apart, *restrict d = c + apart;  \
+        const T *restrict e = d + apart, *restrict f = e + apart, *restrict g = f + apart,                   \
+                         *restrict h = g + apart;                                                            \
+        (void)size;                                                                                          \
+        for (int64_t k = 0; k < n; k++) {                                                                    \
+            const double ae = ADD(NUMBER(a) * NUMBER(a), NUMBER(e)), cg = ADD(NUMBER(c) * NUMBER(c), NUMBER(g)); \
+            const double bf = ADD(NUMBER(b) * NUMBER(b), NUMBER(f)), dh = ADD(NUMBER(d) * NUMBER(d), NUMBER(h)); \
+            sum[k] = (ae + cg) + (bf + dh);                                                                  \
+        }                                                                                                    \
+    }
+
 #define AS_DOUBLE(ROW) ((double)ROW[k])
 #define IN_UNITS(ROW) (ROW[k] / size)
 #define ADD_SQUARE(SUM, NUMBER) ((SUM) + (NUMBER) * (NUMBER))
 #define FUSE_SQUARE(SUM, NUMBER) __builtin_fma(NUMBER, NUMBER, SUM)
 #if HAS_FMA
 DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, FUSE_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f32, float, AS_DOUBLE, FUSE_SQUARE)
 #else
 DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, ADD_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f32, float, AS_DOUBLE, ADD_SQUARE)
 #endif
 DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f64, double, IN_UNITS, ADD_SQUARE)
 
 /* Sums of squares a `stride` apart are sums of columns. total[k], for from <= k < to of row i, becomes the sum of the
  * columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first, repeatedly.
  * In the order of reversed bits, the next to add is the last that was computed. */
 #define DEPTH 4
 #define SQUARES 8192
-#define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
+#define DEFINE_SQUARES(NAME, ADD_SQUARES, ADD_EIGHT, T)                                                      \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
                int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
                int64_t to) {                                                                                 \
@@ -306,6 +327,11 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
             for (int64_t low = from; low < to; low += SQUARES) {                                             \
                 const int64_t n = to - low < SQUARES ? to - low : SQUARES;                                   \
                 const double size = unit ? (double)unit[i] : 1;                                              \
+                if (parts == 8 && width <= stride) {                                                         \
+                    double *total_here = total + i * total_stride + low;                                     \
+                    ADD_EIGHT(total_here, x + i * x_stride + low, size, stride / parts, n);                  \
+                    continue;                                                                                \
+                }                                                                                            \
                 int depth = 0;                                                                               \
                 for (int64_t count = 0; count < parts; count++) {                                            \
                     int64_t part = 0;                                                                        \
@@ -321,8 +347,8 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
             }                                                                                                \
     }
 
-DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, float)
-DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, double)
+DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, add_eight_f32, float)
+DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, add_eight_f64, double)
 
 /* norm[i] = the root of the sum of row i, in which the second half is added to the first, repeatedly, times the unit; NaN
  * if that is not finite. Overwrites the row. */
