@@ -186,11 +186,15 @@ DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
                             const Quantizer *q, int64_t n) {                                                 \
         const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
+        const T zero = shift * divisor, one = (scale + shift) * divisor;                                     \
         T number;                                                                                            \
-        FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                        \
-            SET_##TYPE(number, field - BASE);                                                                \
-            row[k] = (number * scale + shift) * divisor;                                                     \
-        });                                                                                                  \
+        if (q->bits == 1)                                                                                    \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, row[k] = field & 1 ? one : zero);                    \
+        else                                                                                                 \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                    \
+                SET_##TYPE(number, field - BASE);                                                            \
+                row[k] = number * scale * divisor;                                                           \
+            });                                                                                              \
     }
 
 DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
