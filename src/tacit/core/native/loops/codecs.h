@@ -164,21 +164,59 @@ DEFINE_QUANTIZE(tacit_quantize_f64, quantize_f64, double)
 DEFINE_NUMBERS(numbers_f32, f32, float)
 DEFINE_NUMBERS(numbers_f64, f64, double)
 
+/* The same for fields of 2 or 4 bits on ARM: their few numbers are looked up in registers, byte by byte. Returns how many
+ * numbers of n it wrote. */
+#define few_levels_f64(ROW, BYTES, SIZE, Q, PLANE, N) 0
+#if defined(__aarch64__)
+static inline int64_t few_levels_f32(float *restrict row, const uint8_t *restrict bytes, float size, const Quantizer *q,
+                                     int64_t plane, int64_t n) {
+    if (q->bits != 2 && q->bits != 4) return 0;
+    const int levels = 1 << q->bits;
+    uint8_t tables[4][16] = {{0}};
+    for (int field = 0; field < levels; field++) {
+        const float number = (float)(field < levels / 2 ? field : field - levels) * (float)q->scale * size;
+        uint8_t parts[sizeof number];
+        memcpy(parts, &number, sizeof number);
+        for (int j = 0; j < 4; j++) tables[j][field] = parts[j];
+    }
+    const uint8x16_t a = vld1q_u8(tables[0]), b = vld1q_u8(tables[1]), c = vld1q_u8(tables[2]), d = vld1q_u8(tables[3]);
+    const uint8x16_t mask = vdupq_n_u8((uint8_t)(levels - 1));
+    const int8x16_t down = vdupq_n_s8((int8_t)(-plane * q->bits));
+    int64_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        const uint8x16_t field = vandq_u8(vshlq_u8(vld1q_u8(bytes + k), down), mask);
+        const uint8x16x2_t low = vzipq_u8(vqtbl1q_u8(a, field), vqtbl1q_u8(b, field));
+        const uint8x16x2_t high = vzipq_u8(vqtbl1q_u8(c, field), vqtbl1q_u8(d, field));
+        for (int j = 0; j < 2; j++) {
+            const uint16x8x2_t both = vzipq_u16(vreinterpretq_u16_u8(low.val[j]), vreinterpretq_u16_u8(high.val[j]));
+            vst1q_f32(row + k + 8 * j, vreinterpretq_f32_u16(both.val[0]));
+            vst1q_f32(row + k + 8 * j + 4, vreinterpretq_f32_u16(both.val[1]));
+        }
+    }
+    return k;
+}
+#else
+#define few_levels_f32(ROW, BYTES, SIZE, Q, PLANE, N) 0
+#endif
+
 /* The numbers that the fields of rows stand for: the other direction of tacit_quantize. */
-#define DEFINE_RESTORE(NAME, NUMBERS, T)                                                                     \
+#define DEFINE_RESTORE(NAME, NUMBERS, FEW_LEVELS, T)                                                         \
     LOOP(NAME)(const uint8_t *packed, int64_t packed_stride, const T *divisor, const Quantizer *q, T *out,   \
                int64_t out_stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {   \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
         for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t plane = 0; plane < planes; plane++) {                                               \
                 const int64_t at = plane * step + from, rest = width - at;                                   \
-                NUMBERS(out + i * out_stride + at, packed + i * packed_stride + (q->bits == 16 ? 2 * from : from),\
-                        divisor[i], q, plane, rest < to - from ? rest : to - from);                          \
+                const int64_t n = rest < to - from ? rest : to - from;                                       \
+                const uint8_t *bytes = packed + i * packed_stride + (q->bits == 16 ? 2 * from : from);       \
+                T *row = out + i * out_stride + at;                                                          \
+                const int64_t done = FEW_LEVELS(row, bytes, divisor[i], q, plane, n);                        \
+                NUMBERS(row + done, bytes + done, divisor[i], q, plane, n - done);                           \
             }                                                                                                \
     }
 
-DEFINE_RESTORE(tacit_restore_f32, numbers_f32, float)
-DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
+DEFINE_RESTORE(tacit_restore_f32, numbers_f32, few_levels_f32, float)
+DEFINE_RESTORE(tacit_restore_f64, numbers_f64, few_levels_f64, double)
 
 /* What the other end restores, without the bytes. */
 #define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
