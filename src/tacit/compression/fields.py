@@ -51,7 +51,7 @@ class Fields:
 
     def read(self, packed: Tensor, divisor: Tensor, width: int) -> Tensor:
         """The numbers [n, width] that packed fields uint8 [n, Q] stand for."""
-        out = torch.empty(len(packed), width, dtype=divisor.dtype, device=packed.device)
+        out = torch.empty(packed.shape[0], width, dtype=divisor.dtype, device=packed.device)
         if codecs.supports(out):
             codecs.restore(packed, divisor, self._quantizer, out)
             return out
@@ -99,4 +99,4 @@ class Fields:
 
 def _narrow(words: Tensor) -> Tensor:
     """Words in the type that compiled loops read; tensor operations take either."""
-    return words.to(torch.uint32) if words.device.type == "cpu" else words
+    return words.to(torch.uint32) if words.is_cpu else words

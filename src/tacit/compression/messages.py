@@ -49,8 +49,9 @@ class MessageCodec(ABC):
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         check_rows(rows)
-        size = self.size(rows.shape[1], rows.dtype)
-        wire = torch.empty(len(rows), size, dtype=torch.uint8, device=rows.device)
+        n, width = rows.shape
+        size = self.size(width, rows.dtype)
+        wire = torch.empty(n, size, dtype=torch.uint8, device=rows.device)
         self.write(rows, draw, wire)
         return wire
 
@@ -114,16 +115,17 @@ def check_width(width: int) -> None:
 def begin(
     wire: Tensor, codec: str, width: int, dtype: torch.dtype, *numbers: Tensor, parameter: int = 0
 ) -> Tensor:
-    """Write the header of messages uint8 [n, size] and numbers [n, 1]; return the bytes after."""
+    """Write the header of messages uint8 [n, size] and numbers [n, k]; return the bytes after."""
     header = _header(codec, parameter, dtype, width)
-    end = HEADER_BYTES + sum(number.element_size() for number in numbers)
+    end = HEADER_BYTES + sum(number.shape[1] * number.element_size() for number in numbers)
     start = wire if wire.is_cpu else torch.empty(len(wire), end, dtype=torch.uint8)
     # NumPy is faster with so few bytes.
     raw, at = start.numpy(), HEADER_BYTES
     raw[:, :at] = np.frombuffer(header, np.uint8)
     for number in numbers:
-        raw[:, at : at + number.element_size()] = number.cpu().contiguous().numpy().view(np.uint8)
-        at += number.element_size()
+        own = number.cpu().contiguous().numpy().view(np.uint8)
+        raw[:, at : at + own.shape[1]] = own
+        at += own.shape[1]
     if start is not wire:
         wire[:, :end] = start
     return wire[:, end:]
@@ -146,7 +148,7 @@ def payload(
         raise Misuse(f"The messages have {wire.shape[1]} bytes, less than a header.", SAME)
     expected = _header(codec, parameter, dtype, width)
     headers = (wire if wire.is_cpu else wire[:, :HEADER_BYTES].cpu()).numpy()[:, :HEADER_BYTES]
-    if headers.tobytes() != expected * len(wire):
+    if headers.tobytes() != expected * len(headers):
         row, found = next(
             (row, found)
             for row, header in enumerate(headers)

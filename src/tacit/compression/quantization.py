@@ -70,11 +70,11 @@ def euclidean(rows: Tensor) -> Tensor:
     if rows.dtype != torch.float32:
         unit = extremes(rows)[1]
         unit = torch.where(unit == 0, 1.0, unit)
-    norms = [
-        _norms(rows[band], None if unit is None else unit[band])
-        for band in row_blocks(len(rows), min(rows.shape[1], STRIDE))
-    ]
-    return norms[0] if len(norms) == 1 else torch.cat([rows.new_empty(0, 1), *norms])
+    bands = list(row_blocks(rows.shape[0], min(rows.shape[1], STRIDE)))
+    if len(bands) == 1:
+        return _norms(rows, unit)
+    norms = (_norms(rows[band], None if unit is None else unit[band]) for band in bands)
+    return torch.cat([rows.new_empty(0, 1), *norms])
 
 
 def _norms(rows: Tensor, unit: Tensor | None) -> Tensor:

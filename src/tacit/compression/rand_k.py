@@ -13,7 +13,6 @@ from tacit.compression.subsets import MAX_WIDTH
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec
 from tacit.core.errors import Misuse
-from tacit.core.randomness import WORD_MASK
 
 SEED_BYTES = 8
 
@@ -100,8 +99,8 @@ class RandK(MessageCodec):
 
     def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
         seed = draw("subset", 2).to(torch.int64)
-        joined = seed[:, :1] | seed[:, 1:] << 32
-        inner = messages.begin(wire, "rand-k", rows.shape[1], rows.dtype, joined)
+        words = seed.to(torch.uint32)
+        inner = messages.begin(wire, "rand-k", rows.shape[1], rows.dtype, words)
         if isinstance(self.values, Identity) and messages.is_aligned(inner, rows.dtype):
             rest = messages.begin(inner, "identity", self.kept(rows.shape[1]), rows.dtype)
             self._gathered(seed, rows, out=rest.view(rows.dtype))
@@ -112,8 +111,7 @@ class RandK(MessageCodec):
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "rand-k", width, dtype, self.size(width, dtype))
-        joined = messages.as_numbers(content[:, :SEED_BYTES], torch.int64)
-        seed = torch.cat([joined & WORD_MASK, joined >> 32 & WORD_MASK], dim=1)
+        seed = messages.as_numbers(content[:, :SEED_BYTES], torch.uint32).to(torch.int64)
         inner, k = content[:, SEED_BYTES:], self.kept(width)
         if isinstance(self.values, Identity) and messages.is_aligned(inner, dtype):
             size = self.values.size(k, dtype)

@@ -69,16 +69,16 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     and is applied again to results beyond the width (cycle walking). Where each number beyond the
     width ends is computed for all of them at once, in steps that double, without synchronizing.
     """
+    columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
+    if is_compiled() and seed.device.type == "cpu":
+        codecs.permuted(_permutation(seed, width), columns)
+        return columns
     s, b = feistel_sizes(width)
-    keys = _keys(seed)
+    keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32).contiguous()
     if gpu_usable(seed.device):
         from tacit.core.native import gpu_integers
 
         return gpu_integers.permuted(keys, width, k, s, b)
-    columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
-    if is_compiled() and seed.device.type == "cpu":
-        codecs.permuted(keys, width, s, b, columns)
-        return columns
     end = _cycle_ends(keys, width, s, b)
     for band, part in blocks(len(seed), k):
         numbers = torch.arange(part.start, part.stop, dtype=torch.int32, device=seed.device)
@@ -87,16 +87,17 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     return columns
 
 
-def _keys(seed: Tensor) -> Tensor:
-    return words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32).contiguous()
+def _permutation(seed: Tensor, width: int) -> codecs.Permutation:
+    """The same permutation for compiled loops, which compute its keys themselves."""
+    return codecs.Permutation(seed.contiguous(), KEY, width, *feistel_sizes(width))
 
 
 def gathered(seed: Tensor, rows: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     """The numbers of rows [n, P] in the columns of `random_subset`, in its order: [n, k]."""
     width = rows.shape[1]
-    out = rows.new_empty(len(rows), k) if out is None else out
+    out = rows.new_empty(rows.shape[0], k) if out is None else out
     if _is_fused(width, k) and codecs.supports(rows):
-        codecs.gather(_keys(seed), width, *feistel_sizes(width), rows, out)
+        codecs.gather(_permutation(seed, width), rows, out)
     else:
         out.copy_(rows.gather(1, random_subset(seed, width, k)))
     return out
@@ -104,12 +105,12 @@ def gathered(seed: Tensor, rows: Tensor, k: int, out: Tensor | None = None) -> T
 
 def spread(seed: Tensor, kept: Tensor, width: int, factor: float) -> Tensor:
     """Rows [n, width] with factor·kept in the columns of `random_subset`, zero elsewhere."""
-    k = kept.shape[1]
+    n, k = kept.shape
     if not (_is_fused(width, k) and codecs.supports(kept)):
-        out = kept.new_zeros(len(kept), width)
+        out = kept.new_zeros(n, width)
         return out.scatter_(1, random_subset(seed, width, k), kept * factor)
-    out = kept.new_empty(len(kept), width)
-    codecs.spread(_keys(seed), width, *feistel_sizes(width), kept, factor, out)
+    out = kept.new_empty(n, width)
+    codecs.spread(_permutation(seed, width), kept, factor, out)
     return out
 
 

@@ -136,4 +136,6 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="4 bits"):
         codecs.quantize(rows, words_[:, :7], norm, quantizer, torch.zeros(2, 4).byte())
     with pytest.raises(ValueError, match="permutation"):
-        codecs.permuted(torch.zeros(1, 15).int(), 300, 4, 19, torch.zeros(1, 5).long())
+        codecs.permuted(
+            codecs.Permutation(torch.zeros(1, 3).long(), 0, 300, 4, 19), torch.zeros(1, 5).long()
+        )

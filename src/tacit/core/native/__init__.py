@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 
@@ -117,7 +117,7 @@ def supports_integers(rows: Tensor) -> bool:
 
 
 def _has_plain_rows(rows: Tensor) -> bool:
-    return rows.ndim == 2 and rows.stride(1) == 1 and rows.device.type == "cpu"
+    return rows.ndim == 2 and rows.stride(1) == 1 and rows.is_cpu
 
 
 def mix(
@@ -351,6 +351,13 @@ def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int
 
 
 def _call(name: str, *arguments: int) -> None:
-    library = _library()
-    assert library is not None
-    getattr(library, f"{name}_{target()}")(*map(ctypes.c_int64, arguments))
+    _function(_library(), f"{name}_{target()}", len(arguments))(*arguments)
+
+
+@cache
+def _function(library: ctypes.CDLL | None, name: str, arguments: int) -> Callable[..., None]:
+    """A loop that takes so many integers; declaring them is faster than converting each."""
+    function: Callable[..., None] = getattr(library, name)
+    function.argtypes = (ctypes.c_int64,) * arguments  # type: ignore[attr-defined]
+    function.restype = None  # type: ignore[attr-defined]
+    return function

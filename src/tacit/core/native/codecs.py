@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,8 +19,6 @@ from tacit.core.workers import current_pool
 
 # Below this many numbers, one thread is faster.
 SMALL = 1 << 16
-# Words of 32 bits that key a permutation.
-KEYS = 16
 # Columns that are added to each other while squares are added, at most 2³.
 PARTS = 8
 
@@ -45,7 +44,7 @@ class Quantizer(ctypes.Structure):
 def supports(rows: Tensor, *words: Tensor) -> bool:
     """Whether there are compiled loops for rows, and for words uint32 of the same layout."""
     return native.supports(rows) and all(
-        part.dtype == torch.uint32 and part.stride(1) == 1 and part.device.type == "cpu"
+        part.dtype == torch.uint32 and part.stride(1) == 1 and part.is_cpu
         for part in words
     )
 
@@ -68,7 +67,7 @@ def quantize(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
             *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
             *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
         ),
-        (len(x), columns),
+        (x.shape[0], columns),
         x.numel(),
     )
 
@@ -83,7 +82,7 @@ def restore(packed: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> Non
             *(packed.data_ptr(), packed.stride(0), divisor.data_ptr(), ctypes.addressof(how)),
             *(out.data_ptr(), out.stride(0), out.shape[1]),
         ),
-        (len(out), columns),
+        (out.shape[0], columns),
         out.numel(),
     )
 
@@ -107,7 +106,7 @@ def signs(x: Tensor, out: Tensor) -> None:
     _shared(
         f"tacit_signs_{SUFFIX[x.dtype]}",
         (x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[1]),
-        (len(x), out.shape[1]),
+        (x.shape[0], out.shape[1]),
         x.numel(),
     )
 
@@ -117,14 +116,15 @@ def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
 
     The largest is NaN if a number is not finite.
     """
-    low, high = x.new_empty(len(x), 1), x.new_empty(len(x), 1)
+    n, width = x.shape
+    low, high = x.new_empty(n, 1), x.new_empty(n, 1)
     arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
     name = f"tacit_extremes_{SUFFIX[x.dtype]}"
 
     def work(rows: slice) -> None:
-        native._call(name, *arguments, rows.start, rows.stop, x.shape[1])
+        native._call(name, *arguments, rows.start, rows.stop, width)
 
-    _run(work, len(x), x.numel())
+    _run(work, n, x.numel())
     return low, high
 
 
@@ -137,50 +137,76 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
         stride: Squares this far apart are added first, in float64. Then the second half is added to
             the first, again and again.
     """
-    stride = min(stride, x.shape[1])
+    n, numbers = x.shape
+    stride = min(stride, numbers)
     # The first loop also halves up to three times, where the halves are equal.
     parts = math.gcd(PARTS, stride)
     width = stride // parts
-    totals = torch.empty(len(x), width, dtype=torch.float64)
-    found = x.new_empty(len(x), 1)
+    totals = torch.empty(n, width, dtype=torch.float64)
+    found = x.new_empty(n, 1)
     units = 0 if unit is None else unit.data_ptr()
-    _shared(
-        f"tacit_squares_{SUFFIX[x.dtype]}",
-        (x.data_ptr(), x.stride(0), units, totals.data_ptr(), width, stride, parts, x.shape[1]),
-        totals.shape,
-        x.numel(),
-    )
+    squares, roots = f"tacit_squares_{SUFFIX[x.dtype]}", f"tacit_norms_{SUFFIX[x.dtype]}"
+    place = totals.data_ptr()
+    summands = (x.data_ptr(), x.stride(0), units, place, width, stride, parts, numbers)
+    sums = (place, width, width, units, found.data_ptr())
+
+    def add_up(rows: slice) -> None:
+        native._call(roots, *sums, rows.start, rows.stop)
 
     def work(rows: slice) -> None:
-        arguments = (totals.data_ptr(), width, width, units, found.data_ptr())
-        native._call(f"tacit_norms_{SUFFIX[x.dtype]}", *arguments, rows.start, rows.stop)
+        native._call(squares, *summands, rows.start, rows.stop, 0, width)
+        add_up(rows)
 
-    _run(work, len(x), totals.numel() // 4)
+    if x.numel() >= SMALL and n % current_pool().size:
+        # All threads work on each row.
+        _shared(squares, summands, (n, width), x.numel())
+        _run(add_up, n, totals.numel() // 4)
+    else:
+        _run(work, n, x.numel())
     return found
 
 
-def permuted(keys: Tensor, width: int, s: int, b: int, out: Tensor) -> None:
-    """Where 0, 1, … go in a permutation of range(width): int64 [n, k] for keys int32 [n, 16]."""
-    arguments = (*_network(keys, width, s, b), out.data_ptr(), out.stride(0))
+@dataclass(frozen=True)
+class Permutation:
+    """A permutation of range(width) per row; see `tacit.compression.subsets`.
+
+    Args:
+        seed: Two words per row, int64 [n, 2], contiguous.
+        key: The key of the words that the seeds address.
+        width: The count of numbers that are permuted.
+        s: Bits of the left half of a number.
+        b: Count of right halves.
+    """
+
+    seed: Tensor
+    key: int
+    width: int
+    s: int
+    b: int
+
+    def arguments(self) -> tuple[int, ...]:
+        seed = self.seed
+        if not (seed.dtype == torch.int64 and seed.is_contiguous() and seed.shape[1] == 2):
+            raise ValueError(f"seeds {seed.dtype} {tuple(seed.shape)} of a permutation")
+        return seed.data_ptr(), self.key, self.width, self.s, self.b
+
+
+def permuted(by: Permutation, out: Tensor) -> None:
+    """Write where 0, 1, … go to int64 [n, k]."""
+    arguments = (*by.arguments(), out.data_ptr(), out.stride(0))
     _shared("tacit_permuted", arguments, out.shape, out.numel())
 
 
-def gather(keys: Tensor, width: int, s: int, b: int, x: Tensor, out: Tensor) -> None:
-    """The numbers of x [n, width] where 0, 1, … go in a permutation, to `out` [n, k]."""
-    arguments = (*_network(keys, width, s, b), x.data_ptr(), x.stride(0))
-    arguments = (*arguments, out.data_ptr(), out.stride(0))
+def gather(by: Permutation, x: Tensor, out: Tensor) -> None:
+    """Write the numbers of x [n, width] where 0, 1, … go to `out` [n, k]."""
+    arguments = (*by.arguments(), x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0))
     _shared(f"tacit_gather_{SUFFIX[x.dtype]}", arguments, out.shape, out.numel())
 
 
-def spread(
-    keys: Tensor, width: int, s: int, b: int, kept: Tensor, factor: float, out: Tensor
-) -> None:
-    """Write factor·kept [n, k] to where 0, 1, … go in a permutation of the columns of `out`.
-
-    The other columns become zero.
-    """
+def spread(by: Permutation, kept: Tensor, factor: float, out: Tensor) -> None:
+    """Write factor·kept [n, k] to the columns of `out` where 0, 1, … go, and zero to the others."""
     scale = ctypes.c_double(factor)
-    arguments = (*_network(keys, width, s, b), kept.data_ptr(), kept.stride(0))
+    arguments = (*by.arguments(), kept.data_ptr(), kept.stride(0))
     arguments = (*arguments, ctypes.addressof(scale), out.data_ptr(), out.stride(0))
     name = f"tacit_spread_{SUFFIX[kept.dtype]}"
     n, k = kept.shape
@@ -195,12 +221,6 @@ def spread(
         native._call(name, *arguments, 1, rows.start, rows.stop, 0, k)
 
     _run(work, n, out.numel())
-
-
-def _network(keys: Tensor, width: int, s: int, b: int) -> tuple[int, ...]:
-    if not (keys.dtype == torch.int32 and keys.is_contiguous() and keys.shape[1] == KEYS):
-        raise ValueError(f"keys {keys.dtype} {tuple(keys.shape)} of a permutation")
-    return keys.data_ptr(), width, s, b
 
 
 def _check(

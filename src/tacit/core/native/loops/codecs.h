@@ -7,6 +7,8 @@
 #define received_f64 FOR_TARGET(received_f64)
 #define add_squares_f32 FOR_TARGET(add_squares_f32)
 #define add_squares_f64 FOR_TARGET(add_squares_f64)
+#define add_eight_f32 FOR_TARGET(add_eight_f32)
+#define add_eight_f64 FOR_TARGET(add_eight_f64)
 #define hashed FOR_TARGET(hashed)
 #define moved FOR_TARGET(moved)
 #define flip FOR_TARGET(flip)
@@ -14,9 +16,10 @@
 #define shuffle FOR_TARGET(shuffle)
 #define tabulate FOR_TARGET(tabulate)
 #define look_up FOR_TARGET(look_up)
+#define draw_keys FOR_TARGET(draw_keys)
 
 /* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
-#define FIELDS 65536
+#define FIELDS 131072
 
 #if defined(__GNUC__)
 typedef int16_t __attribute__((aligned(1))) Unaligned16;
@@ -161,21 +164,59 @@ DEFINE_QUANTIZE(tacit_quantize_f64, quantize_f64, double)
 DEFINE_NUMBERS(numbers_f32, f32, float)
 DEFINE_NUMBERS(numbers_f64, f64, double)
 
+/* The same for fields of 2 or 4 bits on ARM: their few numbers are looked up in registers, byte by byte. Returns how many
+ * numbers of n it wrote. */
+#define few_levels_f64(ROW, BYTES, SIZE, Q, PLANE, N) 0
+#if defined(__aarch64__)
+static inline int64_t few_levels_f32(float *restrict row, const uint8_t *restrict bytes, float size, const Quantizer *q,
+                                     int64_t plane, int64_t n) {
+    if (q->bits != 2 && q->bits != 4) return 0;
+    const int levels = 1 << q->bits;
+    uint8_t tables[4][16] = {{0}};
+    for (int field = 0; field < levels; field++) {
+        const float number = (float)(field < levels / 2 ? field : field - levels) * (float)q->scale * size;
+        uint8_t parts[sizeof number];
+        memcpy(parts, &number, sizeof number);
+        for (int j = 0; j < 4; j++) tables[j][field] = parts[j];
+    }
+    const uint8x16_t a = vld1q_u8(tables[0]), b = vld1q_u8(tables[1]), c = vld1q_u8(tables[2]), d = vld1q_u8(tables[3]);
+    const uint8x16_t mask = vdupq_n_u8((uint8_t)(levels - 1));
+    const int8x16_t down = vdupq_n_s8((int8_t)(-plane * q->bits));
+    int64_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        const uint8x16_t field = vandq_u8(vshlq_u8(vld1q_u8(bytes + k), down), mask);
+        const uint8x16x2_t low = vzipq_u8(vqtbl1q_u8(a, field), vqtbl1q_u8(b, field));
+        const uint8x16x2_t high = vzipq_u8(vqtbl1q_u8(c, field), vqtbl1q_u8(d, field));
+        for (int j = 0; j < 2; j++) {
+            const uint16x8x2_t both = vzipq_u16(vreinterpretq_u16_u8(low.val[j]), vreinterpretq_u16_u8(high.val[j]));
+            vst1q_f32(row + k + 8 * j, vreinterpretq_f32_u16(both.val[0]));
+            vst1q_f32(row + k + 8 * j + 4, vreinterpretq_f32_u16(both.val[1]));
+        }
+    }
+    return k;
+}
+#else
+#define few_levels_f32(ROW, BYTES, SIZE, Q, PLANE, N) 0
+#endif
+
 /* The numbers that the fields of rows stand for: the other direction of tacit_quantize. */
-#define DEFINE_RESTORE(NAME, NUMBERS, T)                                                                     \
+#define DEFINE_RESTORE(NAME, NUMBERS, FEW_LEVELS, T)                                                         \
     LOOP(NAME)(const uint8_t *packed, int64_t packed_stride, const T *divisor, const Quantizer *q, T *out,   \
                int64_t out_stride, int64_t width, int64_t first, int64_t last, int64_t from, int64_t to) {   \
         const int64_t planes = q->bits < 8 ? 8 / q->bits : 1, step = (width + planes - 1) / planes;          \
         for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t plane = 0; plane < planes; plane++) {                                               \
                 const int64_t at = plane * step + from, rest = width - at;                                   \
-                NUMBERS(out + i * out_stride + at, packed + i * packed_stride + (q->bits == 16 ? 2 * from : from),\
-                        divisor[i], q, plane, rest < to - from ? rest : to - from);                          \
+                const int64_t n = rest < to - from ? rest : to - from;                                       \
+                const uint8_t *bytes = packed + i * packed_stride + (q->bits == 16 ? 2 * from : from);       \
+                T *row = out + i * out_stride + at;                                                          \
+                const int64_t done = FEW_LEVELS(row, bytes, divisor[i], q, plane, n);                        \
+                NUMBERS(row + done, bytes + done, divisor[i], q, plane, n - done);                           \
             }                                                                                                \
     }
 
-DEFINE_RESTORE(tacit_restore_f32, numbers_f32, float)
-DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
+DEFINE_RESTORE(tacit_restore_f32, numbers_f32, few_levels_f32, float)
+DEFINE_RESTORE(tacit_restore_f64, numbers_f64, few_levels_f64, double)
 
 /* What the other end restores, without the bytes. */
 #define DEFINE_RECEIVED_NUMBERS(NAME, TYPE, T)                                                               \
@@ -183,11 +224,15 @@ DEFINE_RESTORE(tacit_restore_f64, numbers_f64, double)
                             const Quantizer *q, int64_t n) {                                                 \
         const double size = (double)divisor, factor = FACTOR_##TYPE(q, size);                                \
         const T scale = (T)q->scale, shift = (T)q->shift;                                                    \
+        const T zero = shift * divisor, one = (scale + shift) * divisor;                                     \
         T number;                                                                                            \
-        FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                        \
-            SET_##TYPE(number, field - BASE);                                                                \
-            row[k] = (number * scale + shift) * divisor;                                                     \
-        });                                                                                                  \
+        if (q->bits == 1)                                                                                    \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, row[k] = field & 1 ? one : zero);                    \
+        else                                                                                                 \
+            FOR_FIELDS(n, SHARE_##TYPE, words, size, q, {                                                    \
+                SET_##TYPE(number, field - BASE);                                                            \
+                row[k] = number * scale * divisor;                                                           \
+            });                                                                                              \
     }
 
 DEFINE_RECEIVED_NUMBERS(received_f32, f32, float)
@@ -280,23 +325,42 @@ DEFINE_EXTREMES(tacit_extremes_f64, uint64_t, 0x7FF0000000000000u, 0x7FF80000000
         }                                                                                                    \
     }
 
+/* The same for one square each, of columns that are `apart`; eight of them are added at once, the second half to the
+ * first, repeatedly. */
+#define DEFINE_ADD_EIGHT(NAME, T, NUMBER, ADD)                                                               \
+    static inline void NAME(double *restrict sum, const T *restrict x, double size, int64_t apart,           \
+                            int64_t n) {                                                                     \
+        const T *restrict a = x, *restrict b = a + apart, *restrict c = b + apart, *restrict d = c + apart;  \
+        const T *restrict e = d + apart, *restrict f = e + apart, *restrict g = f + apart,                   \
+                         *restrict h = g + apart;                                                            \
+        (void)size;                                                                                          \
+        for (int64_t k = 0; k < n; k++) {                                                                    \
+            const double ae = ADD(NUMBER(a) * NUMBER(a), NUMBER(e)), cg = ADD(NUMBER(c) * NUMBER(c), NUMBER(g)); \
+            const double bf = ADD(NUMBER(b) * NUMBER(b), NUMBER(f)), dh = ADD(NUMBER(d) * NUMBER(d), NUMBER(h)); \
+            sum[k] = (ae + cg) + (bf + dh);                                                                  \
+        }                                                                                                    \
+    }
+
 #define AS_DOUBLE(ROW) ((double)ROW[k])
 #define IN_UNITS(ROW) (ROW[k] / size)
 #define ADD_SQUARE(SUM, NUMBER) ((SUM) + (NUMBER) * (NUMBER))
 #define FUSE_SQUARE(SUM, NUMBER) __builtin_fma(NUMBER, NUMBER, SUM)
 #if HAS_FMA
 DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, FUSE_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f32, float, AS_DOUBLE, FUSE_SQUARE)
 #else
 DEFINE_ADD_SQUARES(add_squares_f32, float, AS_DOUBLE, ADD_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f32, float, AS_DOUBLE, ADD_SQUARE)
 #endif
 DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
+DEFINE_ADD_EIGHT(add_eight_f64, double, IN_UNITS, ADD_SQUARE)
 
 /* Sums of squares a `stride` apart are sums of columns. total[k], for from <= k < to of row i, becomes the sum of the
  * columns k, k + stride / parts, k + 2 stride / parts, ..., of which the second half is added to the first, repeatedly.
  * In the order of reversed bits, the next to add is the last that was computed. */
 #define DEPTH 4
 #define SQUARES 8192
-#define DEFINE_SQUARES(NAME, ADD_SQUARES, T)                                                                 \
+#define DEFINE_SQUARES(NAME, ADD_SQUARES, ADD_EIGHT, T)                                                      \
     LOOP(NAME)(const T *x, int64_t x_stride, const T *unit, double *total, int64_t total_stride,             \
                int64_t stride, int64_t parts, int64_t width, int64_t first, int64_t last, int64_t from,      \
                int64_t to) {                                                                                 \
@@ -305,6 +369,11 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
             for (int64_t low = from; low < to; low += SQUARES) {                                             \
                 const int64_t n = to - low < SQUARES ? to - low : SQUARES;                                   \
                 const double size = unit ? (double)unit[i] : 1;                                              \
+                if (parts == 8 && width <= stride) {                                                         \
+                    double *total_here = total + i * total_stride + low;                                     \
+                    ADD_EIGHT(total_here, x + i * x_stride + low, size, stride / parts, n);                  \
+                    continue;                                                                                \
+                }                                                                                            \
                 int depth = 0;                                                                               \
                 for (int64_t count = 0; count < parts; count++) {                                            \
                     int64_t part = 0;                                                                        \
@@ -320,8 +389,8 @@ DEFINE_ADD_SQUARES(add_squares_f64, double, IN_UNITS, ADD_SQUARE)
             }                                                                                                \
     }
 
-DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, float)
-DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, double)
+DEFINE_SQUARES(tacit_squares_f32, add_squares_f32, add_eight_f32, float)
+DEFINE_SQUARES(tacit_squares_f64, add_squares_f64, add_eight_f64, double)
 
 /* norm[i] = the root of the sum of row i, in which the second half is added to the first, repeatedly, times the unit; NaN
  * if that is not finite. Overwrites the row. */
@@ -420,8 +489,8 @@ static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t 
 
 /* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: TURNS numbers in turn fill
  * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
-static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds, uint32_t s,
-                    const char *near, int64_t size) {
+static inline void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds,
+                           uint32_t s, const char *near, uint64_t size) {
     int64_t k = 0;
     while (k < n) {
         /* Until the right half changes. */
@@ -439,7 +508,7 @@ static void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const R
             IN_TURN r[j] = 2 * r[j] + ENTRY(uint16_t, rounds->step3, l[j]);
             IN_TURN l[j] = l[j] / 2 ^ ENTRY(uint32_t, rounds->last, r[j]);
             IN_TURN columns[k + j] = (uint32_t)l[j];
-            IN_TURN FETCH(near + (int64_t)l[j] * size);
+            IN_TURN FETCH(near + l[j] * size);
         }
         for (; k < end; k++, left += 2) {
             uint64_t r = right + ENTRY(uint16_t, rounds->step0, left), l = left ^ ENTRY(uint16_t, rounds->flip0, r);
@@ -472,8 +541,17 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
     }
 }
 
+/* The keys of a row's permutation are Philox words, addressed by the row's seed. */
+static inline void draw_keys(uint32_t *keys, uint64_t key, const int64_t *seed) {
+    for (uint32_t block = 0; block < 4; block++) {
+        uint32_t x[4] = {block, (uint32_t)seed[0], (uint32_t)seed[1], 0};
+        philox_counter(x, key);
+        memcpy(keys + 4 * block, x, sizeof x);
+    }
+}
+
 /* `DO` with where each of the numbers from <= k < to goes in a permutation of those below the width, for rows
- * first <= i < last with 16 keys each: columns[j] for low + j, FETCHED of them at a time. */
+ * first <= i < last with a seed each: columns[j] for low + j, FETCHED of them at a time. */
 #define FOR_COLUMNS(NEAR, SIZE, DO)                                                                          \
     do {                                                                                                     \
         Rounds rounds;                                                                                       \
@@ -482,7 +560,8 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
         /* Tables are worth while for that many numbers. */                                                  \
         const int tabulated = s <= TABLE_BITS && b <= MOST_B && to - from >= 2 << s_;                        \
         for (int64_t i = first; i < last; i++) {                                                             \
-            const uint32_t *own = keys + 16 * i;                                                             \
+            uint32_t own[16];                                                                                \
+            draw_keys(own, (uint64_t)key, seed + 2 * i);                                                     \
             if (tabulated) tabulate(&rounds, own, s_, b_);                                                   \
             for (int64_t low = from; low < to; low += FETCHED) {                                             \
                 const int64_t n = to - low < FETCHED ? to - low : FETCHED;                                   \
@@ -500,15 +579,16 @@ static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const u
     } while (0)
 
 /* out[i][k] = where k goes. */
-LOOP(tacit_permuted)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, int64_t *out, int64_t stride,
-                     int64_t first, int64_t last, int64_t from, int64_t to) {
-    FOR_COLUMNS(keys, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
+LOOP(tacit_permuted)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, int64_t *out,
+                     int64_t stride, int64_t first, int64_t last, int64_t from, int64_t to) {
+    FOR_COLUMNS(seed, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
 #define DEFINE_GATHER(NAME, T)                                                                               \
-    LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *x, int64_t x_stride,      \
-               T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from, int64_t to) {        \
+    LOOP(NAME)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, const T *x,            \
+               int64_t x_stride, T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from,    \
+               int64_t to) {                                                                                 \
         FOR_COLUMNS(x + i * x_stride, sizeof(T),                                                             \
                     for (int64_t k = 0; k < n; k++) kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);\
     }
@@ -518,9 +598,9 @@ DEFINE_GATHER(tacit_gather_f64, double)
 
 /* out[i][where k goes] = factor kept[i][k]; with `clear`, zero elsewhere. */
 #define DEFINE_SPREAD(NAME, T)                                                                               \
-    LOOP(NAME)(const uint32_t *keys, int64_t width, int64_t s, int64_t b, const T *kept, int64_t kept_stride, \
-               const double *factor, T *out, int64_t out_stride, int64_t clear, int64_t first, int64_t last, \
-               int64_t from, int64_t to) {                                                                   \
+    LOOP(NAME)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, const T *kept,         \
+               int64_t kept_stride, const double *factor, T *out, int64_t out_stride, int64_t clear,         \
+               int64_t first, int64_t last, int64_t from, int64_t to) {                                      \
         const T scale = (T)*factor;                                                                          \
         FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
                     if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
