@@ -46,7 +46,11 @@ NOT_RUN = {
     "outline",  # not a whole program
 }
 # Options of blocks that take minutes, and smaller ones that the tests use.
-SHORTER = {r"--seconds \d+": "--seconds 1", r"--seeds \d+": "--seeds 2"}
+SHORTER = {
+    r"--seconds \d+": "--seconds 1",
+    r"--seeds \d+": "--seeds 2",
+    r"malicious\(1\)": "malicious(1):imprint",  # one behaviour of five
+}
 RUN_ELSEWHERE = [["tacit", "demo"]]  # tests/system/test_distribution.py
 COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.MULTILINE)
 # Characters that a shell interprets; and a command that replaces handlers of signals.

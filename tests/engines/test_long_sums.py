@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import DSGT, LPPA, Setting, Simulation, Topology, quadratic
+from tacit import LPPA, Setting, Simulation, Topology, quadratic
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import consensus_distance, mean_row
 from tacit.engines.stacked import StackedNetwork
@@ -12,7 +12,6 @@ from tacit.engines.stacked import StackedNetwork
 EPS = torch.finfo(torch.float32).eps
 # Algorithms and their iterations.
 RUNS = {
-    "dsgt": (DSGT(lr=0.02), 2000),
     "lppa": (LPPA(lr=0.02), 2000),
     "lppa, fresh": (LPPA(lr=0.02, fresh=True), 400),
 }

@@ -13,6 +13,7 @@ import pytest
 from chaos import FRESH, ForkedFederation, logged, monitored, step_of, until, until_step
 from federations import federation, free_ports, plan, twin
 
+from tacit.core.storage import write_bytes
 from tacit.peer.federation import signing
 from tacit.peer.federation.certificates import certificate_info
 from tacit.peer.federation.federation_client import FederationClient
@@ -128,17 +129,17 @@ def test_certificates_are_renewed_while_training(places, tmp_path):
 
 def test_an_expired_certificate_ends_no_open_connection(places, tmp_path, monkeypatch):
     nodes, operator = places
-    end = datetime.now(UTC) + timedelta(seconds=20)
-    monkeypatch.setattr(signing, "_end", lambda days: end)
     node = nodes.node("n1")
     public = certificate_info(node.credentials().certificate)
     key = signing.node_public_key(node.credentials().certificate)
     authority, federation = operator.authority(), nodes.manifest().federation
-    short = signing.issue_certificate(authority, key, public.name, federation, 1)
-    monkeypatch.undo()
-    (node.path / "node.pem").write_bytes(short)
     with ForkedFederation(nodes) as local:
         until_step(nodes, 2, NAMES)
+        end = datetime.now(UTC) + timedelta(seconds=6)
+        monkeypatch.setattr(signing, "_end", lambda days: end)
+        short = signing.issue_certificate(authority, key, public.name, federation, 1)
+        monkeypatch.undo()
+        write_bytes(node.path / "node.pem", short)
         # It is announced.
         status = monitored(nodes, "n1")
         assert "expires in less than a day" in status["certificate_notice"]

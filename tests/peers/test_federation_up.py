@@ -229,9 +229,14 @@ def test_a_node_runs_once_and_stops_on_sigterm(base, tmp_path):
 
 
 def test_the_status_of_nodes_that_do_not_run(base):
-    status = run_here("federation", "status", base / "f" / TRIAL, "--timeout", "1")
+    status = run_here("federation", "status", base / "f", "--timeout", "1")
     assert status.exit_code == 1
     assert "not reached" in status.stdout
+    # Those of the trial have finished.
+    status = run_here("federation", "status", base / "f" / TRIAL, "--timeout", "1")
+    assert status.exit_code == 0
+    assert "finished" in status.stdout
+    assert "not reached" not in status.stdout
 
 
 def test_a_node_without_data_ends_the_federation_with_the_reason(base, up):

@@ -52,7 +52,7 @@ def test_ctrl_c_ends_all_runs_and_resume_goes_on(start, tacit_here, config, tmp_
     assert process.returncode == 130
     assert "--resume" in err
     stopped = sorted(path.name for path in (tmp_path / "out").iterdir())
-    resumed = tacit_here(*words, "--resume")
+    resumed = tacit_here(*words, "--resume", "--jobs", "1")
     assert resumed.code == 0, resumed.err
     assert "resumed after iteration" in resumed.err
     whole = tacit_here(*words[:-1], "whole", "--jobs", "1")

@@ -118,7 +118,7 @@ def test_control_variates_bring_clients_together():
     task = heterogeneous()
     with_variates, without = (
         models(
-            ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": on})), task, steps=1500
+            ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": on})), task, steps=600
         )
         for on in (True, False)
     )

@@ -12,17 +12,18 @@ from tacit.config.loading import load_config
 from tacit.experiment.compare import compare
 
 PROTOCOL = Path(__file__).parents[3] / "examples" / "lppa-fashion-mnist.toml"
-SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=10", "run.evaluate_every=10"]
+SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=6", "run.evaluate_every=6"]
 
 
 @pytest.mark.realdata
 @pytest.mark.skipif(not os.environ.get("TACIT_DATA"), reason="TACIT_DATA is not set")
 def test_masks_cost_nothing_and_noise_costs_much(tmp_path):
-    masked = ["lppa", "lppa+noise.scale=0.5", "lppa+fresh=true"]
+    # Twenty times the noise of the paper at the start, and its noise in every iteration.
+    masked = ["lppa+noise.scale=0.5", "lppa+fresh=true"]
     rules = ["dsgt", *masked, "dp-dsgt"]
     rows = compare(load_config(PROTOCOL, SHORTER), rules, 1, tmp_path / "out").rows
     accuracy = {row.label: row.accuracy[0] for row in rows}
-    assert accuracy["dsgt"] > 75
+    assert accuracy["dsgt"] > 72
     for rule in masked:
         assert abs(accuracy[rule] - accuracy["dsgt"]) <= 0.3, accuracy
     noisy = accuracy.pop("dp-dsgt")

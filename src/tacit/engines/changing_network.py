@@ -47,11 +47,13 @@ class ChangingNetwork:
         self._build = build
         self._kept: dict[int, tuple[Graph, Network]] = {}
         self._moment: Moment | None = None
+        self._delayed: dict[int, Network] | None = None  # by delay, in the current iteration
         self._longest_delay = 0
 
     def enter(self, moment: Moment, longest_delay: int = 0) -> None:
         """Go to an iteration; messages may be up to `longest_delay` iterations late."""
         self._moment, self._longest_delay = moment, longest_delay
+        self._delayed = None
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         edges = len(self._now.graph.edges)
@@ -95,8 +97,11 @@ class ChangingNetwork:
         """Σⱼ wᵢⱼ xⱼ of rows that are as old as the messages on each edge."""
         ages = [own, *self.late.get(tag, [])]
         total = torch.zeros_like(own)
-        for delay, graph in _by_delay(self._now, self._uses_once).items():
-            (part,) = self._build(graph).mix(**{tag: ages[delay]})
+        if self._delayed is None:
+            graphs = _by_delay(self._now, self._uses_once)
+            self._delayed = {delay: self._build(graph) for delay, graph in graphs.items()}
+        for delay, network in self._delayed.items():
+            (part,) = network.mix(**{tag: ages[delay]})
             total += part
         self.late[tag] = [own.clone(), *self.late.get(tag, [])][: self._longest_delay]
         return total

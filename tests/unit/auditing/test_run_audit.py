@@ -15,11 +15,12 @@ import tacit
 from tacit import data, models
 from tacit.auditing import adversary as adversary_module
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.adversary_choice import default_adversaries
 from tacit.auditing.attacks import input_search, reconstruction_attacks, suite
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
-from tacit.auditing.audit import default_adversaries, run_audit
+from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.options import AuditOptions
