@@ -195,7 +195,7 @@ def _cells(scale: Scale) -> list[Cell]:
         setting, victims = config(label, scale), scale.pick(4, 1)
         attack: Measure = BestReconstruction(setting, searches(scale), victims=victims)
         if label in BUDGETS:
-            attack = SampledReconstruction(setting, searches(scale), victims=victims)
+            attack = SampledReconstruction(setting, searches(scale).noisy, victims=victims)
         cells.append(Cell(key, Combined((Training(setting), attack))))
     return cells
 

@@ -35,11 +35,7 @@ from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.parts import Parts
 from tacit.tasks.poisson import PoissonSampler
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
-from tacit_papers.measures.best_reconstruction import (
-    SearchesByEvidence,
-    adversaries_of,
-    best_attempt,
-)
+from tacit_papers.measures.best_reconstruction import adversaries_of, best_attempt
 from tacit_papers.measures.inversion_search import InversionSearch, grey_pictures
 from tacit_papers.measures.observations import NO_IMAGES
 from tacit_papers.measures.recorded_run import RecordedRun
@@ -54,7 +50,7 @@ class SampledReconstruction(FieldDescription):
 
     label = ("sampled reconstruction", "config")
     config: Config
-    searches: SearchesByEvidence  # those of noisy gradients
+    searches: tuple[InversionSearch, ...]
     iterations: int = 8
     victims: int = 4
 
@@ -78,7 +74,7 @@ class SampledReconstruction(FieldDescription):
                 f"{search.attack} {search.total_variation:g}": _invert(
                     run, single, search, seed, context
                 )
-                for search in self.searches.noisy
+                for search in self.searches
             }
             values |= best_attempt(suffix, {"noisy": known}, tried)
         return values
