@@ -1,5 +1,7 @@
 """Attacks on noisy sums over samples: the truth is what was drawn, and the effort is stated."""
 
+import json
+
 import pytest
 import torch
 from filled_results import QUICK
@@ -59,7 +61,10 @@ def test_the_drawn_samples_are_those_of_the_simulation():
 @pytest.mark.parametrize("label", LABELS)
 def test_a_leak_is_never_below_the_class_mean(label):
     search = InversionSearch("ours", 3, 1, total_variation=0.01)
-    values = SampledReconstruction(small(label), (search,), victims=2)(0, MeasureContext())
+    measure = SampledReconstruction(small(label), (search,), victims=2)
+    # Descriptions are stored with the numbers.
+    assert json.loads(json.dumps(measure.describe()))["searches"][0]["attack"] == "ours"
+    values = measure(0, MeasureContext())
     for suffix in ("", "_together"):
         leak, floor = values[f"leak{suffix}"], values[f"class_mean{suffix}"]
         assert leak >= floor

@@ -113,6 +113,8 @@ def describe_config(config: Config) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return describe_config(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
