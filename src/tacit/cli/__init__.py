@@ -15,9 +15,9 @@ import sys
 def main() -> None:
     """Entry point of the `tacit` command."""
     # Waiting threads that spin are ten times slower when another program needs the core. The
-    # allocator of torch on ARM returns memory after 10 ms; getting it back takes longer than many
-    # operations. Both must be set before torch loads. A bench runs with the defaults that other
-    # libraries have.
+    # allocator of torch on ARM soon returns freed memory to the system, and getting it back takes
+    # longer than many operations. Both must be set before torch loads. A bench runs with the
+    # defaults that other libraries have.
     if sys.argv[1:2] != ["bench"]:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")

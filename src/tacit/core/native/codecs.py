@@ -44,8 +44,7 @@ class Quantizer(ctypes.Structure):
 def supports(rows: Tensor, *words: Tensor) -> bool:
     """Whether there are compiled loops for rows, and for words uint32 of the same layout."""
     return native.supports(rows) and all(
-        part.dtype == torch.uint32 and part.stride(1) == 1 and part.is_cpu
-        for part in words
+        part.dtype == torch.uint32 and part.stride(1) == 1 and part.is_cpu for part in words
     )
 
 
