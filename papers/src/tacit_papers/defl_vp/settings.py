@@ -155,7 +155,8 @@ def _verdict(
     found = [cell for cell in result.measured if cell.first["off"] is not None]
     if not found:
         raise NotMeasured
-    first = min(found, key=distance)
+    # Of several at one distance, the one whose other numbers are nearest.
+    first = min(found, key=lambda cell: (distance(cell), cell.first["off"]))
     reason = f"the {best} of {len(result.measured)} settings"
     return ClaimVerdict(grade(distance(first), 1.0), _described(first), reason)
 
@@ -176,7 +177,11 @@ def _all_numbers(result: ArtifactResult) -> ClaimVerdict:
 @claim
 def _at_least(result: ArtifactResult, name: str) -> ClaimVerdict:
     """The largest of one number: whether it reaches the paper's less a tolerance."""
-    return _verdict(result, lambda cell: float((PAPER[name] - cell.first[name]) / TOLERANCES[name]))
+
+    def distance(cell: CellResult) -> float:
+        return float((PAPER[name] - cell.first[name]) / TOLERANCES[name])
+
+    return _verdict(result, distance, "highest")
 
 
 def _draw(result: ArtifactResult) -> Figure:
