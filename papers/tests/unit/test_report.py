@@ -8,10 +8,9 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit_papers.framework.filled_text import (
-    NOT_MEASURED,
     StoredResults,
     fill,
-    fill_measured,
+    fill_places,
     write_report,
 )
 
@@ -91,9 +90,10 @@ def test_what_cannot_be_filled_is_an_error(results, place, problem):
         fill(f"{{{{{place}}}}}", results)
 
 
-def test_arguments_say_what_is_not_measured(results):
-    text = "A {{trial/table claim: it hides}}, B {{other/table: digits}}."
-    assert fill_measured(text, results) == f"A +0.5, B {NOT_MEASURED}."
+def test_a_claim_that_is_not_measured_has_no_number(results):
+    results.artifact("trial/table")["claims"][1]["word"] = "not measured"
+    text = "A {{trial/table claim: it hides}}, B {{trial/table claim: it is fast}}."
+    assert fill_places(text, results, unknown="–") == "A +0.5, B –."
 
 
 def test_a_table_has_all_cells(results):
