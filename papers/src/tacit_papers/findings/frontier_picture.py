@@ -38,7 +38,7 @@ FRONTIER, TRAINING = "findings/frontier", "findings/private-training"
 SIZE, DOTS = (10.0, 5.3), 160  # inches, dots per inch: 1,600 pixels, shown as 800
 DATA = "MNIST"
 LOWEST = 83.2  # accuracy; what is below is named at the edge
-START = 0.16  # of the axis of SSIM
+START = 0.0  # of the axis of SSIM
 TOP = 101.0  # accuracy is scaled by the logarithm of its distance to this
 
 
@@ -65,17 +65,17 @@ THEMES = {"frontier": LIGHT, "frontier-dark": DARK}
 Place = tuple[float, float, str]  # offset of a label in points, and its alignment
 # The settings that are labelled in the picture; all are in the figure of findings/frontier.
 LABELS: dict[str, tuple[str, Place]] = {
-    "dsgt": ("dsgt", (10, 8, "right")),
-    "lppa, β = 0.1": ("lppa", (-9, -12, "center")),
+    "dsgt": ("dsgt", (5, 7, "left")),
+    "lppa, β = 0.1": ("lppa", (-7, 4, "right")),
     "lppa, fresh masks, β = 0.05": ("lppa, fresh masks", (8, 5, "left")),
-    "dsg-rms, σ = 0.1": ("dsg-rms", (4, 6, "left")),
+    "dsg-rms, σ = 0.1": ("dsg-rms", (-4, 6, "right")),
     "defl-vp, ε = 4": ("defl-vp", (-5, 6, "right")),
     "defl-vp, private variates, ε = 4": ("defl-vp, private variates", (2, -14, "left")),
-    "pdmm, σ = 0.3": ("pdmm", (-4, -14, "center")),
-    "mdsg, σ = 0.02": ("mdsg", (-5, 6, "right")),
-    "private-sgd, ε = 8": ("private-sgd with batches of 2", (16, -3.5, "left")),
-    "private-sgd, ε = 8, batches of 256": ("private-sgd, ε = 8", (18, -3.5, "left")),
-    "decor, ε = 8, batches of 256": ("decor, ε = 8", (18, -3.5, "left")),
+    "pdmm, σ = 0.3": ("pdmm", (9, -13, "left")),
+    "mdsg, σ = 0.02": ("mdsg", (-2, 16, "center")),
+    "private-sgd, ε = 8": ("private-sgd, batches of 2", (14, -3.5, "left")),
+    "private-sgd, ε = 8, batches of 256": ("private-sgd", (-14, -3.5, "right")),
+    "decor, ε = 8, batches of 256": ("decor", (-14, -6, "right")),
 }
 MAIN = ("private-sgd, ε = 8, batches of 256", "decor, ε = 8, batches of 256")
 CURVES = (PRIVATE, CENTRAL, DECOR, LOCAL)
@@ -119,7 +119,7 @@ def _texts(figure: Figure, left: Axes, right: Axes, theme: Theme) -> None:
         (
             left,
             "What can others reconstruct?",
-            "8 clients, 4 neighbours each; batches of 2, blue of 256",
+            "8 clients, 4 neighbours each; batches of 2; blue: ε = 8, batches of 256",
         ),
         (right, "What does a guarantee cost?", "10 clients, batches of 205 each"),
     ):
@@ -152,7 +152,7 @@ def _reconstruction(axes: Axes, result: ArtifactResult, theme: Theme) -> None:
     ticks = (85, 90, 92, 93, 94, 95, 96, 97, 98)
     _scale(axes, LOWEST, TOP - 0.82 * (TOP - top), ticks)
     axes.set_xlim(START, 1.06)
-    axes.set_xticks([0.2, 0.4, 0.6, 0.8, 1.0])
+    axes.set_xticks([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     axes.axvspan(START, floor + HIDDEN, color=theme.safe, linewidth=0, zorder=0)
     axes.set_xlabel("similarity of the best reconstruction to the image (SSIM)", color=theme.ink)
     low: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "fontsize": 9, "va": "bottom"}
@@ -177,7 +177,7 @@ def _short(label: str) -> str:
 
 def _explain_markers(axes: Axes, theme: Theme) -> None:
     place: dict[str, Any] = {"transform": axes.transAxes, "color": theme.muted}
-    y, ends = 0.245, ((0.60, theme.muted, "one\nneighbour"), (0.74, theme.paper, "all\nfour"))
+    y, ends = 0.3, ((0.73, theme.muted, "one\nneighbour"), (0.86, theme.paper, "all\nfour"))
     axes.plot([x for x, _, _ in ends], [y, y], linewidth=1.6, alpha=0.5, **place)
     for number, (x, face, text) in enumerate(ends):
         axes.plot([x], [y], "o", markersize=7.5, markerfacecolor=face, **place)
