@@ -94,7 +94,7 @@ def test_the_nearest_setting_is_that_of_all_rules_together(tmp_path):
     results = StoredResults(tmp_path)
     filled = fill_places("{{trial/search-x nearest: A, Table 1}}", results)
     assert filled == "large, with DSGT 89.00 (paper 92), DP 80.00 (paper 87)"
-    with pytest.raises(Misuse, match="no cell 'B'"):
+    with pytest.raises(Misuse, match="no complete setting of 'B'"):
         fill_places("{{trial/search-x nearest: B}}", results)
     assert fill_places("{{trial/search-x nearest: B}}", results, unknown="none") == "none"
     # What has no known form is a mistake in the text, not a lack of results.

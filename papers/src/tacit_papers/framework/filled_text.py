@@ -163,10 +163,10 @@ def _nearest(results: StoredResults, name: str, label: str) -> str:
         first, *middle, _ = cell["key"].values()
         if first == label and cell["paper"] is not None:
             settings.setdefault(" · ".join(middle), []).append(cell)
-    if not settings:
-        raise Misuse(f"{name} has no cell {label!r} with a number of the paper.", REMEDY)
-    most = max(map(len, settings.values()))
-    complete = {setting: cells for setting, cells in settings.items() if len(cells) == most}
+    together = len({list(cell["key"].values())[-1] for cell in stored["cells"]})
+    complete = {setting: cells for setting, cells in settings.items() if len(cells) == together}
+    if not complete:
+        raise Misuse(f"{name} has no complete setting of {label!r}.", REMEDY)
     best = min(complete, key=lambda setting: _distance(complete[setting], stored["metric"]))
     numbers = [
         f"{list(cell['key'].values())[-1]} {_mean(cell, stored['metric'])} "

@@ -133,7 +133,7 @@ def _images(scale: Scale) -> list[Cell]:
     constant: Sections = {"algorithm": {"lr": DECAYS["constant λ"]}}
     for dataset in ("MNIST",) if scale.quick else ("MNIST", "FMNIST", "CIFAR10"):
         target, row = f"{dataset}, Table 1", TABLE1[dataset,]
-        add(target, row, dataset, "iid", "LeNet; λ · 0.95 per round", lenet)
+        add(target, row, dataset, "iid", "LeNet", lenet)
         add(target, row, dataset, "iid", "LeNet; constant λ", lenet | constant)
         add(target, row, dataset, "iid", "two layers; constant λ", constant)
         target, row = f"{dataset}, Table 4, Dir(0.1)", TABLE4[dataset, "Dir(0.1)"]
