@@ -103,7 +103,7 @@ def test_claims_name_the_nearest_setting():
     artifact, result = fill("defl-vp/settings", (numbers | {key: setting(88, 85, 140)}).get)
     assert set(grades(artifact, result).values()) == {"reproduced"}
     verdict = artifact.claims[2].judge(result)
-    assert verdict.ours.startswith(", ".join(key))
+    assert verdict.ours.startswith(f"{key[0]} exchanged per round, {key[1]}, {key[2]}: ")
     assert f"of {len(numbers)} settings" in verdict.reason
     assert isinstance(artifact.draw(result), Figure)
     far = grades(*fill("defl-vp/settings", numbers.get))

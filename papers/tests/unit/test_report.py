@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit_papers.framework.filled_text import StoredResults, fill, write_report
+from tacit_papers.framework.filled_text import (
+    StoredResults,
+    fill,
+    fill_places,
+    write_report,
+)
 
 PAPERS = Path(__file__).parents[2]
 
@@ -54,6 +59,7 @@ def results(tmp_path):
         ("trial/table: digits · masked minus digits · a, b", "−0.50"),
         ("trial/table claim: it hides", "+0.5"),
         ("trial/table repeats", "2"),
+        ("trial/table cells", "2"),
         ("claims reproduced", "1"),
         ("claims not reproduced trial/", "1"),
         ("claims partly other/", "0"),
@@ -82,6 +88,12 @@ def test_a_place_is_filled_with_what_is_stored(results, place, filled):
 def test_what_cannot_be_filled_is_an_error(results, place, problem):
     with pytest.raises(Misuse, match=problem):
         fill(f"{{{{{place}}}}}", results)
+
+
+def test_a_claim_that_is_not_measured_has_no_number(results):
+    results.artifact("trial/table")["claims"][1]["word"] = "not measured"
+    text = "A {{trial/table claim: it hides}}, B {{trial/table claim: it is fast}}."
+    assert fill_places(text, results, unknown="–") == "A +0.5, B –."
 
 
 def test_a_table_has_all_cells(results):

@@ -14,10 +14,13 @@ import sys
 
 def main() -> None:
     """Entry point of the `tacit` command."""
-    # Waiting threads that spin are ten times slower when another program needs the core. This must
-    # be set before torch loads. A bench runs with the defaults that other libraries have.
+    # Waiting threads that spin are ten times slower when another program needs the core. The
+    # allocator of torch on ARM soon returns freed memory to the system, and getting it back takes
+    # longer than many operations. Both must be set before torch loads. A bench runs with the
+    # defaults that other libraries have.
     if sys.argv[1:2] != ["bench"]:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
     atexit.register(_skip_last_collection)
     from tacit.cli.app import app
     from tacit.core.errors import INSTALL_PEER, Interrupted, ReportedElsewhere, TacitError

@@ -13,6 +13,7 @@ from tacit.compression.subsets import MAX_WIDTH
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec
 from tacit.core.errors import Misuse
+from tacit.core.randomness import WORD_MASK
 
 SEED_BYTES = 8
 
@@ -99,7 +100,8 @@ class RandK(MessageCodec):
 
     def write(self, rows: Tensor, draw: Draw, wire: Tensor) -> None:
         seed = draw("subset", 2).to(torch.int64)
-        words = seed.to(torch.uint32)
+        # Devices other than the CPU have few operations on uint32.
+        words = seed.to(torch.int32)
         inner = messages.begin(wire, "rand-k", rows.shape[1], rows.dtype, words)
         if isinstance(self.values, Identity) and messages.is_aligned(inner, rows.dtype):
             rest = messages.begin(inner, "identity", self.kept(rows.shape[1]), rows.dtype)
@@ -111,7 +113,7 @@ class RandK(MessageCodec):
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "rand-k", width, dtype, self.size(width, dtype))
-        seed = messages.as_numbers(content[:, :SEED_BYTES], torch.uint32).to(torch.int64)
+        seed = messages.as_numbers(content[:, :SEED_BYTES], torch.int32).to(torch.int64) & WORD_MASK
         inner, k = content[:, SEED_BYTES:], self.kept(width)
         if isinstance(self.values, Identity) and messages.is_aligned(inner, dtype):
             size = self.values.size(k, dtype)

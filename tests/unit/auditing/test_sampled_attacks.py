@@ -7,19 +7,32 @@ import pytest
 import tacit
 
 
-@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
-def test_attacks_on_gradients_of_drawn_samples_are_noted_and_not_made():
+@pytest.fixture(scope="module")
+def run():
+    """Two iterations of five clients on a ring, without noise."""
     digits = tacit.data.load("mnist-mini")
     parts = digits.train.parts(tacit.data.iid(len(digits.train), clients=5).indices)
     model = tacit.models.build("mlp", shape=(1, 28, 28), classes=10, hidden=[4])
     task = tacit.Task.from_module(model, parts, batch_size=2, init="same")
     graph = tacit.Topology.ring(5).mixing("metropolis")
     rule, promise = tacit.PrivateSGD(lr=0.1, clip=1.0), tacit.Privacy(epsilon=math.inf)
-    run = tacit.simulate(rule, task, graph, steps=2, privacy=promise)
+    return tacit.simulate(rule, task, graph, steps=2, privacy=promise)
+
+
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
+def test_attacks_on_gradients_of_drawn_samples_are_noted_and_not_made(run):
     audit = tacit.audit(run, adversary="curious(1,4)", victim=0, iterations=2)
     (result,) = audit.results
     # Without noise, the neighbours together know the sums of the client between them exactly.
     assert result.verdicts[0].headline == "exposed"
     assert result.reconstructions == []
     assert not any("gradients" in one.score for one in result.memberships)
+    assert any("drawn at random" in note for note in audit.notes)
+
+
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
+def test_no_recovered_samples_are_counted(run):
+    audit = tacit.audit(run, adversary="malicious(1,4)", victim=0, iterations=2)
+    assert audit.gains
+    assert all(not gain.active.recovered for gain in audit.gains)
     assert any("drawn at random" in note for note in audit.notes)

@@ -38,11 +38,12 @@ ROUND_200 = (
 )
 UNNAMED_ATTACK = (
     "Attack, adversary and model are not named. In the tables' setting the loss finds little, "
-    "because these models do not overfit. Searched (defl-vp/membership): 100 and 400 samples per "
-    "client, by loss, gradient norm, likelihood ratio, RMIA and gradient cosine. The strongest has "
-    "an AUC of {{defl-vp/membership claim: D-PSGD: some attack finds as many members}} on D-PSGD, "
-    "{{defl-vp/membership claim: w/o DP: some attack finds as many members}} on DeFL-VP without DP "
-    "and {{defl-vp/membership claim: DeFL-VP hides members from all attacks}} on DeFL-VP."
+    "because these models do not overfit. By defl-vp/membership, with 100 and 400 samples per "
+    "client and the loss, gradient norm, likelihood ratio, RMIA and gradient cosine, the AUC of "
+    "the strongest attack is: on D-PSGD "
+    "{{defl-vp/membership claim: D-PSGD: some attack finds as many members}}, on DeFL-VP without "
+    "DP {{defl-vp/membership claim: w/o DP: some attack finds as many members}}, on DeFL-VP "
+    "{{defl-vp/membership claim: DeFL-VP hides members from all attacks}}."
 )
 TWO_AUCS = (
     "Tables 2 and 4 have AUCs of 0.497 and 0.52 for DeFL-VP at 88.7 %. In Table 3 that accuracy "

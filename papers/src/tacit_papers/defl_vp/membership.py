@@ -24,7 +24,6 @@ from tacit_papers.framework.claims import (
     grade,
     grade_least,
 )
-from tacit_papers.framework.contradictions import Cause, Contradiction
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 from tacit_papers.measures.membership_suite import LOSS, MembershipSuite, Signs
 
@@ -209,14 +208,6 @@ ARTIFACTS = (
         cells=_cells,
         metric="auc",
         claims=[full_scale_only(one) for one in CLAIMS],
-        contradictions=(
-            Contradiction(
-                "DeFL-VP hides members from all attacks",
-                Cause.FALSE,
-                "Its variates reveal every gradient, so that an attack by gradients works as well "
-                "as without privacy.",
-            ),
-        ),
         draw=_draw,
         form=".3f",
         unit="AUC of the loss",

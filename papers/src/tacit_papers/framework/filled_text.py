@@ -147,6 +147,8 @@ def _claim(results: StoredResults, name: str, claim: str) -> str:
     claims = {one["claim"]: one for one in results.artifact(name)["claims"]}
     if claim not in claims:
         raise unknown_name(f"{name} has no claim {claim!r}.", claim, claims)
+    if claims[claim]["word"] == "not measured":
+        raise Misuse(f"{name}: {claim!r} is not measured.", REMEDY)
     return str(claims[claim]["ours"])
 
 

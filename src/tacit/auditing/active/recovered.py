@@ -46,7 +46,8 @@ def count_recovered(
 ) -> list[Recovered]:
     """The samples that each kind of evidence revealed, read from the first layer or inverted.
 
-    Evidence is exact, or noisy where none of its kind is exact.
+    Evidence is exact, or noisy where none of its kind is exact. Nothing is counted where gradients
+    are sums over samples drawn at random: which ones is not known.
 
     Args:
         leakage: What the adversary knows about the victim.
@@ -55,7 +56,9 @@ def count_recovered(
         inversions: Further guesses of the adversary.
         most: Pieces of evidence of one kind to read, the first ones.
     """
-    counts = []
+    counts: list[Recovered] = []
+    if leakage.knowledge.run.samplings:
+        return counts
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         indices = (series.indices("exact") or series.indices("noisy"))[:most]

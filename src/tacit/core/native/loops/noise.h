@@ -63,9 +63,12 @@ static inline double logarithm(double x) {
         for (int64_t i = first; i < last; i++)                                                               \
             for (int64_t low = 0; low < width; low += 4 * BLOCKS) {                                          \
                 const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;                       \
-                philox(words, (uint32_t)((from + low) / 4), (uint32_t)source[i], (uint32_t)target[i],        \
-                       (uint32_t)tick, (uint64_t)key);                                                       \
-                for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = words[k];                        \
+                T *restrict row = out + i * stride + low;                                                    \
+                /* Whole pieces of 32-bit words need no copy. */                                             \
+                const int direct = sizeof(T) == sizeof words[0] && n == 4 * BLOCKS;                          \
+                philox(direct ? (uint32_t *)row : words, (uint32_t)((from + low) / 4), (uint32_t)source[i],  \
+                       (uint32_t)target[i], (uint32_t)tick, (uint64_t)key);                                  \
+                for (int64_t k = 0; !direct && k < n; k++) row[k] = words[k];                                \
             }                                                                                                \
     }
 
