@@ -87,12 +87,24 @@ def _apart(result: ArtifactResult) -> ClaimVerdict:
 def _exact_share(
     result: ArtifactResult, question: str, rule: str, *, as_without: bool = False
 ) -> ClaimVerdict:
-    """The share of neighbours with exact knowledge is zero, or as large as without masks."""
-    found = result.means(_keys(rule), f"{question}_exact")
-    plain = result.mean(PLAIN, f"{question}_exact")
-    expected = plain if as_without else 0.0
-    word = grade_all([math.isclose(one, expected, abs_tol=1e-9) for one in found])
-    return ClaimVerdict(word, f"{max(found):.0%} of pairs", f"without masks {plain:.0%}")
+    """The share of neighbours with exact knowledge is zero, or as large as without masks.
+
+    Graphs are drawn with the seed, so shares are compared seed by seed.
+    """
+    name, plain = f"{question}_exact", result[PLAIN].values
+    pairs = [
+        (values[name], plain[seed][name] if as_without else 0.0)
+        for key in _keys(rule)
+        for seed, values in result[key].values.items()
+        if seed in plain or not as_without
+    ]
+    if not pairs:
+        raise NotMeasured
+    word = grade_all([math.isclose(one, expected, abs_tol=1e-9) for one, expected in pairs])
+    share = result.mean(PLAIN, name)
+    return ClaimVerdict(
+        word, f"{max(one for one, _ in pairs):.0%} of pairs", f"without masks {share:.0%}"
+    )
 
 
 @claim

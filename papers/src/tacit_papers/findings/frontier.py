@@ -273,6 +273,13 @@ ARTIFACTS = (
                 "Its noise stays in the models and adds up over 4,000 iterations. mdsg, with the "
                 "same σ on the sent copy only, costs 0.4 points.",
             ),
+            Contradiction(
+                "private-sgd, ε = 8, batches of 256: no less accurate than dsgt*",
+                Cause.EXPECTATION,
+                "Larger batches do not make up for all of the noise: "
+                "{{findings/frontier: noise with a guarantee · private-sgd, ε = 8, batches of "
+                "256}} against {{findings/frontier: no protection · dsgt}} %.",
+            ),
         ),
         draw=draw,
         protocol=(
