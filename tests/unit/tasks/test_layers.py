@@ -92,8 +92,12 @@ def module(request):
 
 
 def test_every_registered_chain_is_made_of_our_layers():
-    branched = {"resnet18-gn", "transformer"}
-    assert {name.split(",")[0] for name in MODELS} == set(models.MODELS) - branched
+    branched, large = {"resnet18-gn", "transformer"}, {"vgg11"}
+    assert {name.split(",")[0] for name in MODELS} == set(models.MODELS) - branched - large
+
+
+def test_a_large_model_has_the_gradients_of_autograd():
+    assert_same(task_of(models.build("vgg11", IMAGE, CLASSES).double(), IMAGE))
 
 
 @pytest.mark.parametrize("inputs", [draw, whole_numbers])
