@@ -28,6 +28,12 @@ def perceptron():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
+def wide_perceptron():
+    """As many samples as fit into memory are no multiple of anything."""
+    first, second = nn.Linear(784, 256), nn.Linear(256, 128)
+    return nn.Sequential(nn.Flatten(), first, nn.Sigmoid(), second, nn.Tanh(), nn.Linear(128, 10))
+
+
 def convolutions():
     return nn.Sequential(
         nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1),
@@ -45,6 +51,8 @@ def normed():
     [
         (perceptron, "layered"),
         (perceptron, "batched"),
+        (wide_perceptron, "layered"),
+        (wide_perceptron, "batched"),
         (convolutions, "layered"),
         (normed, "batched"),
     ],
@@ -82,11 +90,64 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, strateg
 
 def test_the_size_of_a_pass_is_public():
     # Two workers take 2048 and two standard deviations together; more takes another pass.
-    assert pass_size(60_000, 2048 / 60_000, 2, 10_000) == 1072
+    assert pass_size(60_000, 2048 / 60_000, 2, 10_000) == 1088
     # What does not fit into memory takes several passes.
-    assert pass_size(60_000, 2048 / 60_000, 2, 500) == 368
-    assert pass_size(60_000, 2048 / 60_000, 2, 3) == 3
-    assert pass_size(0, 0.5, 2, 100) == 16
+    assert pass_size(60_000, 2048 / 60_000, 2, 480) == 384
+    assert pass_size(60_000, 2048 / 60_000, 2, 1) == 1
+    assert pass_size(0, 0.5, 2, 100) == 32
+
+
+@pytest.mark.parametrize("hidden", [8, 61, 256, 1000, 20_000])
+def test_passes_have_no_rest(hidden):
+    """A multiple of 32 samples, or one; those that are computed one by one need neither."""
+    parts = [(torch.zeros(4, 784), torch.arange(4))]
+    model = nn.Sequential(nn.Linear(784, hidden), nn.Linear(hidden, 10))
+    task = tacit.Task.from_module(model, parts, batch_size=1)
+    layered, batched = (
+        SampleBackend.of(task, way).samples_per_pass("cpu") for way in ("layered", "batched")
+    )
+    assert layered % 32 == 0
+    assert layered > 0
+    assert batched == 1 or batched % 32 == 0
+
+
+@pytest.mark.parametrize("place", [None, 0, 31, 255])
+def test_a_place_that_matters_is_found(place):
+    """One bit of one number is enough."""
+
+    def gradients(theta, arrays):
+        found = arrays[0] * theta
+        if place is not None:
+            found[place, 1] = found[place, 1].nextafter(torch.tensor(9.0))
+        return [OuterProducts(found)]
+
+    backend = SampleBackend("batched", gradients, 1)
+    assert backend.ignores_places(torch.ones(3), (torch.randn(1, 3),)) == (place is None)
+
+
+def test_samples_go_one_by_one_where_places_matter(monkeypatch):
+    parts = [(torch.zeros(4, 784), torch.arange(4))]
+    task = tacit.Task.from_module(nn.Linear(784, 10), parts, batch_size=1)
+    theta, loader = task.initial(0, [0])[0], task.loader(torch.arange(1), 0, "cpu")
+    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.strategy == "layered"
+    monkeypatch.setattr(SampleBackend, "ignores_places", lambda *_: False)
+    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.strategy == "looped"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.sigmoid, torch.tanh, lambda x: x.softmax(1)],
+    ids=["sigmoid", "tanh", "softmax"],
+)
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)], ids=["samples last", "samples first"])
+def test_the_place_in_a_pass_does_not_matter(function, order):
+    """Every number of a sample is rounded alike at each of 32, 64 or 96 places."""
+    samples = 4 * torch.randn(400, 7, generator=torch.Generator().manual_seed(0))
+    for size in (32, 64, 96):
+        for sample in samples:
+            places = sample[None, :, None].expand(1, 7, size).permute(order).contiguous()
+            found = function(places.permute(order))
+            assert torch.equal(found, found[:, :, :1].expand_as(found))
 
 
 def ill_conditioned(present):

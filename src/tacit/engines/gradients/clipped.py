@@ -22,7 +22,7 @@ from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
-from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.gradients.sample_backends import GRAIN, SampleBackend
 from tacit.engines.gradients.separable import check_separable
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
 from tacit.tasks.layers.basic import kernels_for
@@ -30,8 +30,6 @@ from tacit.tasks.poisson import PoissonSample, capacity
 from tacit.tasks.sample_gradients import write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
 
-# Sizes of passes on the CPU are multiples of this: the tiles of matrix products are then full.
-GRAIN = 16
 # What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
 DEVIATIONS = 2
 
@@ -85,7 +83,7 @@ def pass_size(samples: int, rate: float, workers: int, largest: int) -> int:
         samples: How many there are.
         rate: The probability with which each is drawn.
         workers: How many passes run at the same time.
-        largest: How many samples fit into the workspace of a pass.
+        largest: How many samples a pass may take, see `SampleBackend.samples_per_pass`.
     """
     usual = max(1, capacity(samples, rate, DEVIATIONS))
     rounds = -(-usual // (workers * largest))

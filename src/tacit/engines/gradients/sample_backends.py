@@ -12,14 +12,20 @@ from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
 from tacit.core.workers import without_onednn
-from tacit.engines.gradients.separable import perturbed
+from tacit.engines.gradients.separable import made_up, perturbed
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy, pass_numbers
-from tacit.tasks.flat import Loss
+from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import LayeredLoss, layered_loss
 from tacit.tasks.parts import Part
 from tacit.tasks.sample_gradients import OuterProducts
 from tacit.tasks.task import Task
 
+# Sizes of passes on the CPU are multiples of this. Tiles of matrix products are then full, and
+# torch's loops have no rest, whose numbers they would round otherwise: with AVX-512 they take two
+# vectors of 16 numbers at a time.
+GRAIN = 32
+# Places of a pass that are tried.
+TRIED = 8 * GRAIN
 # A model [P] and arrays [B, ...] → the gradient of each sample.
 SampleGradients = Callable[[Tensor, Part], Sequence[OuterProducts]]
 # Share by which gradients may differ from those of single samples one by one: far above rounding.
@@ -81,10 +87,14 @@ class SampleBackend:
     def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> SampleBackend:
         """The fastest backend that works for a model [P] and arrays [B, ...]."""
         net = layered_loss(task.loss, task.parts, 1)
+        theta = perturbed(theta)
+        inputs = task.loss.flat.layout.count if isinstance(task.loss, ModuleLoss) else 1
+        sample = made_up(arrays, 1, inputs)
         if isinstance(net, LayeredLoss) and net.labelled:
             # Works: no need to compile kernels for a trial.
-            return cls.of(task, "layered")
-        theta = perturbed(theta)
+            backend = cls.of(task, "layered")
+            if backend.ignores_places(theta, sample):
+                return backend
         expected = looped(task.loss, theta, arrays)
         for strategy in STRATEGIES[:-1]:
             try:
@@ -93,13 +103,38 @@ class SampleBackend:
             except Exception:  # torch.func and users' losses raise many kinds
                 continue
             # torch.func does not see everything that modules do, such as hooks.
-            if not bool((found - expected).norm() > LARGEST_ERROR * expected.norm()):
+            right = not bool((found - expected).norm() > LARGEST_ERROR * expected.norm())
+            if right and backend.ignores_places(theta, sample):
                 return backend
         return cls.of(task, STRATEGIES[-1])
 
     def samples_per_pass(self, device: torch.device | str) -> int:
-        """How many samples fit into the workspace of a pass."""
-        return max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
+        """How many samples a pass may take: as many as fit into its workspace.
+
+        A multiple of GRAIN, or one sample, unless each goes by itself: a gradient must not depend
+        on the place in a pass, or one sample more would change those of others. Layers take GRAIN
+        samples at least, of which they do not keep the gradients.
+        """
+        fit = max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
+        if self.strategy == "looped":
+            return fit
+        return fit // GRAIN * GRAIN or (GRAIN if self.strategy == "layered" else 1)
+
+    def ignores_places(self, theta: Tensor, sample: Part) -> bool:
+        """Whether a sample [1, ...] has the same gradient, to the last bit, at all places.
+
+        Some functions of torch round a number by those next to it: GELU on a CPU, for one. The
+        gradient of a sample would then depend on others. On a GPU every number has its own thread.
+        """
+        count = min(TRIED, self.samples_per_pass(theta.device))
+        if theta.is_cuda or count == 1:
+            return True
+        with self.pass_context(theta.device):
+            blocks = self.gradients(
+                theta, tuple(array.repeat_interleave(count, 0) for array in sample)
+            )
+        factors = [one for block in blocks for one in (block.left, block.right) if one is not None]
+        return all(torch.equal(one, one[:1].expand_as(one)) for one in factors)
 
     def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
         """The context of a pass: in layered ones, each worker multiplies matrices by itself."""

@@ -39,8 +39,8 @@ def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
     count, inputs = 2, 1
     if isinstance(loss, ModuleLoss):
         inputs = loss.flat.layout.count
-        count = _check_module(loss, theta, _made_up(arrays, 2, inputs)[:inputs])
-    some = _made_up(arrays, count, inputs)
+        count = _check_module(loss, theta, made_up(arrays, 2, inputs)[:inputs])
+    some = made_up(arrays, count, inputs)
     alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
     try:
         together = _gradient(loss, theta, some)
@@ -82,7 +82,7 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
     return min(max(2, min(together.shape[1:], default=2)), MOST_CLASSES)
 
 
-def _made_up(arrays: Part, count: int, inputs: int) -> Part:
+def made_up(arrays: Part, count: int, inputs: int) -> Part:
     """Samples of the same shape and type: normal numbers, or 0, 1, … for whole numbers.
 
     Whole numbers that are targets go up to `count`, those of the `inputs` first arrays to 1.
