@@ -173,7 +173,7 @@ def test_the_picture_names_settings_that_exist_and_works_without_the_others(tmp_
         "findings/private-training", lambda key: None if key[1] == "∞" else {"accuracy": 97.0}
     )
     texts = {text.get_text() for axes in draw(frontier, training).axes for text in axes.texts}
-    assert {"private-sgd, ε = 8", "lppa", "central DP-SGD", "dsgt"} <= texts
+    assert {"private-sgd", "lppa", "central DP-SGD", "dsgt"} <= texts
     assert any("psgt" in text for text in texts)
     for result, theme in ((training, LIGHT), (missing, DARK)):
         path = tmp_path / "picture.png"

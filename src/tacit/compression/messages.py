@@ -40,6 +40,11 @@ SAME = "Both ends must use the same codec with the same settings."
 class MessageCodec(ABC):
     """A codec that writes its messages where it is told to, so that others can contain them."""
 
+    @property
+    def narrow_words(self) -> bool:
+        """Whether it reads random words as uint32: see `Draw`."""
+        return True
+
     @abstractmethod
     def size(self, width: int, dtype: torch.dtype) -> int: ...
 

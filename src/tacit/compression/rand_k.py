@@ -60,6 +60,11 @@ class RandK(MessageCodec):
     def lossless(self) -> bool:
         return self.fraction == 1 and self.values.lossless
 
+    @property
+    def narrow_words(self) -> bool:
+        """As the codec of the kept numbers."""
+        return bool(getattr(self.values, "narrow_words", False))
+
     def kept(self, width: int) -> int:
         """The k for rows of `width` numbers."""
         if self.fraction is None:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from tacit.core.checks import check_methods
 
-# draw(purpose, count) returns uint32 or int64 [n, count]: independent uniform 32-bit words, one row
-# per message. It is a pure function: the same purpose and count give the same words.
+# draw(purpose, count) returns int64 [n, count]: independent uniform 32-bit words, one row per
+# message. It is a pure function: the same purpose and count give the same words. On a CPU, codecs
+# with an attribute `narrow_words` that is true get them as uint32, with which torch cannot compute.
 Draw = Callable[[str, int], Tensor]
 
 

@@ -190,8 +190,9 @@ class Here(ABC):
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         """Own rows [n, P] in the form in which a codec sends them, for `net.mix`."""
-        # Compiled loops read half as much with 32 bits; tensor operations on a GPU need 64.
-        dtype = torch.uint32 if rows.device.type == "cpu" else torch.int64
+        # Compiled loops read half as much with 32 bits; tensor operations need 64.
+        narrow = rows.device.type == "cpu" and getattr(codec, "narrow_words", False)
+        dtype = torch.uint32 if narrow else torch.int64
 
         def draw(purpose: str, count: int) -> Tensor:
             return self.words(f"{tag}/{purpose}", count, dtype)

@@ -35,4 +35,5 @@ def test_no_recovered_samples_are_counted(run):
     audit = tacit.audit(run, adversary="malicious(1,4)", victim=0, iterations=2)
     assert audit.gains
     assert all(not gain.active.recovered for gain in audit.gains)
+    assert all("recovered samples were not counted" in gain.statement for gain in audit.gains)
     assert any("drawn at random" in note for note in audit.notes)

@@ -80,6 +80,15 @@ class Gain:
         return before is not None and after is not None and after.low > before.high
 
     @property
+    def nothing(self) -> str:
+        """That nothing is gained, as far as it was measured."""
+        if self.active.recovered or self.passive.recovered:
+            return "gains nothing that was measured"
+        compared = None not in (self.passive.membership, self.active.membership)
+        found = "does not raise membership AUC" if compared else "was not scored"
+        return f"{found} (recovered samples were not counted)"
+
+    @property
     def statement(self) -> str:
         parts = []
         if self.gains_samples and self.most is not None:
@@ -91,7 +100,7 @@ class Gain:
         before_auc, after_auc = self.passive.membership, self.active.membership
         if self.gains_membership and before_auc is not None and after_auc is not None:
             parts.append(f"raises membership AUC from {before_auc.auc:.3f} to {after_auc.auc:.3f}")
-        gained = " and ".join(parts) or "gains nothing that was measured"
+        gained = " and ".join(parts) or self.nothing
         return f"{self.adversary} against client {self.victim_name} {gained}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,6 +150,7 @@ def gain_summary(gains: Sequence[Gain]) -> str:
         return ""
     useful = [gain for gain in gains if gain.gains_samples or gain.gains_membership]
     if not useful:
-        return "Deviating from the protocol gains nothing that was measured."
+        counted = [gain for gain in gains if gain.active.recovered or gain.passive.recovered]
+        return f"Deviating from the protocol {(counted or gains)[0].nothing}."
     best = max(useful, key=lambda gain: 0 if gain.most is None else gain.most[1].recovered)
     return f"{best.statement[0].upper()}{best.statement[1:]}."
