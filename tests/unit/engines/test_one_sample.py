@@ -99,16 +99,25 @@ def test_the_size_of_a_pass_is_public():
 
 @pytest.mark.parametrize("hidden", [8, 61, 256, 1000, 20_000])
 def test_passes_have_no_rest(hidden):
-    """A multiple of 32 samples, or one; those that are computed one by one need neither."""
+    """A multiple of 32 samples."""
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     model = nn.Sequential(nn.Linear(784, hidden), nn.Linear(hidden, 10))
     task = tacit.Task.from_module(model, parts, batch_size=1)
-    layered, batched = (
-        SampleBackend.of(task, way).samples_per_pass("cpu") for way in ("layered", "batched")
+    for way in ("layered", "batched"):
+        size = SampleBackend.of(task, way).samples_per_pass("cpu")
+        assert size > 0
+        assert size % 32 == 0
+
+
+@pytest.mark.parametrize(("parameters", "strategy"), [(1000, "batched"), (300_000, "looped")])
+def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, strategy):
+    parts = [torch.zeros(4, 1)]
+    start = torch.zeros(parameters)
+    task = tacit.Task.from_loss(
+        lambda theta, x: ((theta - x) ** 2).mean(), parts, start, batch_size=1
     )
-    assert layered % 32 == 0
-    assert layered > 0
-    assert batched == 1 or batched % 32 == 0
+    found = SampleBackend.first_usable(task, start, (parts[0][:2],))
+    assert found.strategy == strategy
 
 
 @pytest.mark.parametrize("place", [None, 0, 31, 255])

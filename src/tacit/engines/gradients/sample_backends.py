@@ -99,6 +99,10 @@ class SampleBackend:
         for strategy in STRATEGIES[:-1]:
             try:
                 backend = cls.of(task, strategy)
+                # Layers do not keep the gradients of samples, so GRAIN of them always fit.
+                few = not theta.is_cuda and backend.fit(theta.device) < GRAIN
+                if strategy == "batched" and few:
+                    continue
                 found = torch.cat([block.rows() for block in backend.gradients(theta, arrays)], 1)
             except Exception:  # torch.func and users' losses raise many kinds
                 continue
@@ -111,14 +115,15 @@ class SampleBackend:
     def samples_per_pass(self, device: torch.device | str) -> int:
         """How many samples a pass may take: as many as fit into its workspace.
 
-        A multiple of GRAIN, or one sample, unless each goes by itself: a gradient must not depend
-        on the place in a pass, or one sample more would change those of others. Layers take GRAIN
-        samples at least, of which they do not keep the gradients.
+        A multiple of GRAIN, unless each goes by itself: a gradient must not depend on the place in
+        a pass, or one sample more would change those of others.
         """
-        fit = max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
-        if self.strategy == "looped":
-            return fit
-        return fit // GRAIN * GRAIN or (GRAIN if self.strategy == "layered" else 1)
+        fit = self.fit(device)
+        return fit if self.strategy == "looped" else max(1, fit // GRAIN) * GRAIN
+
+    def fit(self, device: torch.device | str) -> int:
+        """How many samples fit into the workspace of a pass, at least one."""
+        return max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
 
     def ignores_places(self, theta: Tensor, sample: Part) -> bool:
         """Whether a sample [1, ...] has the same gradient, to the last bit, at all places.
@@ -126,9 +131,9 @@ class SampleBackend:
         Some functions of torch round a number by those next to it: GELU on a CPU, for one. The
         gradient of a sample would then depend on others. On a GPU every number has its own thread.
         """
-        count = min(TRIED, self.samples_per_pass(theta.device))
-        if theta.is_cuda or count == 1:
+        if theta.is_cuda:
             return True
+        count = min(TRIED, self.samples_per_pass(theta.device))
         with self.pass_context(theta.device):
             blocks = self.gradients(
                 theta, tuple(array.repeat_interleave(count, 0) for array in sample)
