@@ -1,6 +1,7 @@
 """Fault injection for federations of real processes, and ways to observe them."""
 
 import asyncio
+import faulthandler
 import http.client
 import io
 import json
@@ -32,6 +33,7 @@ NAMES = ["n0", "n1", "n2", "n3", "n4"]
 FRESH = {"name": "lppa", "lr": 0.05, "fresh": True}
 LONG = 240  # seconds: nothing takes this long unless it hangs
 
+SHOW_THREADS = signal.SIGUSR2  # makes a forked node write what its threads do into its log
 PROXY_BYTES = 1 << 16  # forwarded at a time
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a TCP reset
 
@@ -206,6 +208,17 @@ class ForkedFederation(LocalFederation):
         self.nodes[name] = LocalNode(name, ForkedCommand(arguments, log), log)
         return self.nodes[name]
 
+    def ends_of_logs(self, lines=60):
+        """The last lines of every node's log, with what its threads do if it runs."""
+        for node in self.nodes.values():
+            node.process.send_signal(SHOW_THREADS)
+        time.sleep(1)
+        found = []
+        for node in self.nodes.values():
+            found += [f"--- {node.name}"]
+            found += node.log.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(found)
+
 
 class ForkedCommand:
     """`tacit` with arguments in a forked process, with the interface of subprocess.Popen."""
@@ -248,6 +261,7 @@ def _run_command(arguments, log):
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    faulthandler.register(SHOW_THREADS)
     torch.set_num_threads(1)
     sys.argv = ["tacit", *arguments]
     main()

@@ -206,6 +206,18 @@ def test_anything_else_is_rejected_and_the_message_received(node, server, client
     assert server.calls == RETRIED
 
 
+@pytest.mark.parametrize("attack", ["the previous message, new header", "a message of n2"])
+def test_what_is_not_the_message_is_not_compared_with_what_others_got(
+    node, server, client, monkeypatch, attack
+):
+    recorded = []
+    record = lambda name, exchange, sha256: recorded.append((name, exchange, sha256))  # noqa: E731
+    monkeypatch.setattr(node.state.witness, "record_received", record)
+    server.follow(once([ATTACKS[attack][0]], MESSAGE))
+    assert equal(receive(client, EXPECTED))
+    assert recorded == [("n1", EXCHANGE, MESSAGE.sha256)]
+
+
 @pytest.mark.parametrize(
     "attack", ["a flipped bit", "another checksum", "all but the last byte", "two headers"]
 )

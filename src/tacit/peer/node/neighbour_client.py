@@ -103,7 +103,11 @@ class NeighbourClient:
 
         def fetch() -> Tensors:
             sha256 = self._fetch(expected, frame, on_wait)
-            tensors = decode(expected.unpack(frame))
+            received = expected.unpack(frame)
+            # What goes to all neighbours alike is compared with theirs.
+            if not expected.envelope.receiver:
+                self._state.witness.record_received(name, expected.envelope.exchange, sha256)
+            tensors = decode(received)
             if keep is not None:
                 keep(WireMessage(expected.envelope, memoryview(frame), sha256))
             return tensors
@@ -182,8 +186,8 @@ class NeighbourClient:
         self, expected: ExpectedMessage, frame: bytearray, on_wait: Callable[[], None]
     ) -> bytes:
         """Fill the frame with the message, check it, and return its digest."""
-        exchange, state, name = expected.envelope.exchange, self._state, self.member.name
-        state.witness.check(name)
+        exchange = expected.envelope.exchange
+        self._state.witness.check(self.member.name)
         if self._stream is None:
             self._hello()
             self._open_stream()
@@ -199,9 +203,6 @@ class NeighbourClient:
                 raise
             raise Rejected("stalled", f"the stream stalled: {problem}") from None
         self._requested = None
-        # What goes to all neighbours alike is compared with theirs.
-        if not expected.envelope.receiver:
-            state.witness.record_received(name, exchange, header.sha256)
         return header.sha256
 
     def _await_header(
