@@ -18,7 +18,13 @@ from tacit.core.devices import check_device
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json
 from tacit_papers.framework.artifact import Artifact
-from tacit_papers.framework.backlog import FULL, ArtifactStatus, Backlog, measure_backlog
+from tacit_papers.framework.backlog import (
+    FULL,
+    ArtifactStatus,
+    Backlog,
+    guessed_seconds,
+    measure_backlog,
+)
 from tacit_papers.framework.drawing import write_figure
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.framework.results_file import ResultsFile
@@ -56,6 +62,7 @@ class BacklogOptions:
 def show_status(options: BacklogOptions) -> None:
     """Print what every artifact lacks, how long that takes, and how the claims stand."""
     statuses, verdicts = options.backlog().statuses(), _verdicts(options.out)
+    guesses = guessed_seconds(statuses)
     if options.as_json:
         print(json.dumps([_as_dict(status) for status in statuses]))
         return
@@ -63,7 +70,7 @@ def show_status(options: BacklogOptions) -> None:
     table.add_column("artifact", no_wrap=True)
     table.add_column("size")
     for column in ("measured", "old", "missing", "takes"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("measured on", overflow="fold")
     for status in statuses:
         size = "quick" if status.is_quick else "full" if status.measured else "–"
@@ -71,16 +78,19 @@ def show_status(options: BacklogOptions) -> None:
             str(count) if count else "–" for count in (status.outdated.total(), len(status.missing))
         )
         machines = dict.fromkeys(machine.split(",")[0] for machine in status.machines)
-        row = (str(status.measured), old, lacks, _cost(status), ", ".join(machines))
+        guess = guesses.get(status.artifact.paper)
+        row = (str(status.measured), old, lacks, _cost(status, guess), ", ".join(machines))
         table.add_row(status.artifact.name, size, *row)
     Console().print(table)
     missing = sum(len(status.missing) for status in statuses)
     total = duration(sum(status.seconds for status in statuses))
-    untimed = sum(status.untimed for status in statuses)
-    unknown = f", and {untimed} of which nothing comparable was timed" if untimed else ""
-    print(f"Missing: {missing} measurements, about {total} on these machines{unknown}.")
+    print(f"Missing: {missing} measurements, about {total} on these machines.")
+    if untimed := sum(status.untimed for status in statuses):
+        rest = sum(status.untimed * guesses.get(status.artifact.paper, 0.0) for status in statuses)
+        known = f"perhaps {duration(rest)} more" if rest else "not counted"
+        print(f"{untimed} of them are of artifacts that were never timed (≈): {known}.")
     for reason, count in sum((status.outdated for status in statuses), Counter()).items():
-        print(f"Of these, {count} have old numbers, which stay until they are repeated: {reason}.")
+        print(f"{count} of them have old numbers, which stay until they are repeated: {reason}.")
     print("Claims: " + ", ".join(f"{verdicts[grade]} {grade}" for grade in MARKS) + ".")
     if missing:
         print(f"Measure them: tacit reproduce all --resume --out {options.out} --minutes 25")
@@ -142,12 +152,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _cost(status: ArtifactStatus) -> str:
+def _cost(status: ArtifactStatus, guess: float | None) -> str:
+    """What is missing takes that long; a guess, marked, where the artifact was never timed."""
     if not status.missing:
         return ""
-    if status.untimed == len(status.missing):
-        return "?"
-    return duration(status.seconds) + (" + ?" if status.untimed else "")
+    if not status.untimed:
+        return duration(status.seconds)
+    return "?" if guess is None else "≈ " + duration(status.seconds + status.untimed * guess)
 
 
 def _as_dict(status: ArtifactStatus) -> dict[str, Any]:

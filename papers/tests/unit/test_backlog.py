@@ -9,7 +9,12 @@ import pytest
 from test_runner import FULL, QUICK, measure, stored, trial
 
 from tacit.core.errors import Misuse
-from tacit_papers.framework.backlog import Backlog, measure_backlog, status_of
+from tacit_papers.framework.backlog import (
+    Backlog,
+    guessed_seconds,
+    measure_backlog,
+    status_of,
+)
 from tacit_papers.framework.cells import Cell
 from tacit_papers.framework.results import OUTDATED
 from tacit_papers.framework.runner import ReproductionListener, machine_description
@@ -208,6 +213,16 @@ def test_times_of_other_machines_count_only_if_there_are_none_of_this_one(tmp_pa
     assert seconds("slow processor") == [4000, 4000]
     assert seconds("another") == seconds(None) == [30, 4000]
     assert [one.seconds for one in backlog_of([table], tmp_path).missing()] == [30, 30]
+
+
+def test_the_time_of_what_was_never_timed_is_guessed_from_its_paper(tmp_path, clock):
+    timed = [artifact("table1", [30], clock, []), artifact("table2", [60, 90], clock, [])]
+    run(backlog_of([replace(table, repeats=1) for table in timed], tmp_path), clock)
+    untimed = artifact("table3", [7], clock, [])
+    other = replace(untimed, name="other/table")
+    statuses = backlog_of([*timed, untimed, other], tmp_path).statuses()
+    assert guessed_seconds(statuses) == {"trial": 60, "other": 60}
+    assert guessed_seconds(statuses[2:]) == {}
 
 
 def test_artifacts_are_chosen_by_patterns(tmp_path, clock):

@@ -32,6 +32,10 @@ class Artifact:
     unit: str = "%"
     contradictions: Sequence[Contradiction] = ()  # why claims are not reproduced; the first counts
 
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
     def new_result(self, scale: Scale) -> ArtifactResult:
         """A result with all cells, before anything is measured."""
         cells = [

@@ -59,6 +59,7 @@ class ArtifactStatus:
     is_quick: bool  # only a smaller version is stored
     machines: tuple[str, ...]
     missing: tuple[Missing, ...]
+    timed: tuple[float, ...]  # seconds of its measurements
 
     @property
     def seconds(self) -> float:
@@ -83,7 +84,24 @@ def status_of(artifact: Artifact, out: Path, machine: str | None = None) -> Arti
     stored = [one for cell in file.result.cells for one in cell.values.values()]
     outdated = Counter(one[OUTDATED] for one in stored if OUTDATED in one)
     is_quick = stored_scale(file.folder) == Scale(quick=True)
-    return ArtifactStatus(artifact, len(stored), outdated, is_quick, tuple(file.machines), missing)
+    keys = [cell.key for cell in file.result.cells]
+    timed = tuple(_timings(file, keys, machine) or _timings(file, keys, None))
+    return ArtifactStatus(
+        artifact, len(stored), outdated, is_quick, tuple(file.machines), missing, timed
+    )
+
+
+def guessed_seconds(statuses: Sequence[ArtifactStatus]) -> dict[str, float]:
+    """Seconds that untimed measurements of each paper may take: as its others, or as all."""
+    by_paper: dict[str, list[float]] = {}
+    for status in statuses:
+        by_paper.setdefault(status.artifact.paper, []).extend(status.timed)
+    everything = [seconds for some in by_paper.values() for seconds in some]
+    return {
+        paper: statistics.fmean(some or everything)
+        for paper, some in by_paper.items()
+        if everything
+    }
 
 
 def _missing(
