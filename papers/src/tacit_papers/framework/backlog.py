@@ -118,7 +118,7 @@ def _missing(
 def expected(file: ResultsFile, key: Key, machine: str | None = None) -> float | None:
     """Seconds for a repeat of a cell: as its other repeats, or as those of all cells.
 
-    Times on other machines count only if there are none on this one.
+    Without times on this machine, those on the fastest count.
     """
     keys = [cell.key for cell in file.result.cells]
     tries = ([key], machine), (keys, machine), ([key], None), (keys, None)
@@ -127,14 +127,19 @@ def expected(file: ResultsFile, key: Key, machine: str | None = None) -> float |
 
 
 def _timings(file: ResultsFile, keys: Iterable[Key], machine: str | None) -> list[float]:
-    """Older numbers have only the time of the training in them, the largest part of it."""
-    repeats = [one for key in keys for one in file.result[key].values.values()]
-    found = [
-        one.get("took", one.get("seconds"))
-        for one in repeats
-        if machine in (None, file.machines[one["machine"]].split(",")[0])
-    ]
-    return [seconds for seconds in found if seconds is not None]
+    """Seconds of repeats on one machine; None: the one that took least.
+
+    Older numbers have only the time of the training in them, the largest part of it.
+    """
+    by_machine: dict[str, list[float]] = {}
+    for one in (one for key in keys for one in file.result[key].values.values()):
+        seconds = one.get("took", one.get("seconds"))
+        if seconds is not None:
+            name = file.machines[one["machine"]].split(",")[0]
+            by_machine.setdefault(name, []).append(seconds)
+    if machine is not None:
+        return by_machine.get(machine, [])
+    return min(by_machine.values(), key=statistics.fmean, default=[])
 
 
 @dataclass(frozen=True)
