@@ -131,6 +131,8 @@ def _explain(problem: ValidationError, origin: str) -> Misuse:
     remedy = f"{error['msg']}.".replace("Input", "It", 1)
     if error["type"] == "model_type":
         remedy = f"Write a section [{key}] with its keys below."
+    if key == "data.clients" and isinstance(value, int):
+        remedy = "It lists the clients' names; their number is graph.clients."
     return Misuse(f"{origin}: {key} = {value!r} is not possible.", remedy)
 
 

@@ -23,6 +23,8 @@ RESERVE = 1e-6
 class Privacy:
     """The guarantee that a run must keep: whole run, all released models, add or remove one unit.
 
+    With dropout or augmentation, the samples of the other units keep their numbers.
+
     Args:
         epsilon: ε; `math.inf` for masked sums without noise, which have no guarantee.
         delta: δ, less than one over the number of units.

@@ -79,6 +79,7 @@ def test_overrides_go_into_inline_tables_and_the_last_one_counts():
         ("partition.seed=-1", ["partition.seed = -1"]),
         ("data.seed=-1", ["data.seed = -1"]),
         ("data.name=3", ["data.name = 3", "string"]),
+        ("data.clients=5", ["data.clients = 5", "graph.clients"]),
         ("data.limit_train=0", ["data.limit_train = 0", "greater than 0"]),
         ("graph.lazy=1", ["graph.lazy = 1", "boolean"]),
         ("graph.mixing=metro", ["graph.mixing = 'metro'", "metropolis", "sinkhorn"]),
