@@ -28,8 +28,8 @@ from tacit.privacy.clipping import Clip
 
 PRIME = 2_147_483_629
 pytestmark = pytest.mark.thorough
-# In the thorough profile many more.
-many = settings(max_examples=1000 if settings().max_examples > 20 else 30)
+# In the thorough profile, a thousand cases in all four tests.
+many = settings(max_examples=250 if settings().max_examples > 20 else 30)
 LAW, CLIP, DELTA, STEPS = Gaussian(0.5), Clip(1.0), 1e-5, 3
 COEFFICIENTS = [Fraction(x, 2) for x in (-4, -2, -1, 1, 2, 4)]
 GRAPHS = {

@@ -170,7 +170,7 @@ ARTIFACTS = (
         cells=_tables,
         protocol=f"{PROTOCOL}, except for what is searched; Rcv1 with 5,000 terms if not all",
         quickly=f"Adult only; {QUICKLY}",
-        repeats=2,
+        repeats=1,
     ),
     search(
         name="lppa/search-partitions",
