@@ -62,10 +62,10 @@ class BacklogOptions:
 def show_status(options: BacklogOptions) -> None:
     """Print what every artifact lacks, how long that takes, and how the claims stand."""
     statuses, verdicts = options.backlog().statuses(), _verdicts(options.out)
-    guesses = guessed_seconds(statuses)
     if options.as_json:
         print(json.dumps([_as_dict(status) for status in statuses]))
         return
+    guesses = guessed_seconds(statuses)
     table = Table(title=f"Measurements in {options.out}")
     table.add_column("artifact", no_wrap=True)
     table.add_column("size")
