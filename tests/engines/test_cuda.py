@@ -137,6 +137,16 @@ def test_a_restored_run_is_captured_again():
     assert again.net.bytes_sent == straight.net.bytes_sent
 
 
+def test_work_that_launches_nothing_cannot_be_captured():
+    """Its replay would compute nothing, and nobody would notice."""
+    device = torch.device("cuda")
+    with pytest.raises(UserWarning, match="empty"):
+        captured(lambda: None, device)
+    count = torch.zeros(1, device=device)
+    captured(lambda: count.add_(1), device)()
+    assert count.item() == 1
+
+
 def test_divergence_is_noticed_in_captured_iterations():
     task = tacit.quadratic(
         torch.eye(2, dtype=torch.float64).repeat(N, 1, 1), torch.ones(N, 2).double()

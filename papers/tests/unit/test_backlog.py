@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 from test_runner import FULL, QUICK, measure, stored, trial
 
 from tacit.core.errors import Misuse
@@ -237,22 +238,62 @@ def test_artifacts_are_chosen_by_patterns(tmp_path, clock):
         replace(backlog, only=("table1",)).statuses()
 
 
-def test_a_measurement_that_fails_is_reported_and_the_others_go_on(tmp_path, clock):
-    @dataclass(frozen=True)
-    class Broken(Timed):
-        def __call__(self, seed, context):
-            raise ValueError("no data")
+@dataclass(frozen=True)
+class Failing(Timed):
+    """Raises these problems, one per call, before it measures."""
 
-    calls, failures = [], []
+    problems: list
+
+    def __call__(self, seed, context):
+        if self.problems:
+            raise self.problems.pop(0)
+        return super().__call__(seed, context)
+
+
+def run_with_failures(out, clock, problems):
+    """Measure two cells, of which the first has these problems."""
+    calls, failures, warnings = [], [], []
     table = artifact("table", [1, 1], clock, calls, repeats=1)
 
     def cells(scale):
         first, second = table.cells(scale)
-        return [replace(first, measure=Broken("x", 1, clock, calls)), second]
+        return [replace(first, measure=Failing("table0", 1, clock, calls, problems)), second]
 
-    backlog = backlog_of([replace(table, cells=cells)], tmp_path)
-    changed = measure_backlog(backlog, ReproductionListener(on_failure=failures.append))
-    assert list(changed) == ["trial/table"]
-    assert calls == [("table1", 0)]
+    backlog = backlog_of([replace(table, cells=cells)], out)
+    listener = ReproductionListener(on_warning=warnings.append, on_failure=failures.append)
+    measure_backlog(backlog, listener)
+    missing = [one.cell.key[1] for one in backlog.missing()]
+    assert sorted({name for name, _ in calls} | set(missing)) == ["table0", "table1"]
+    return [name for name, _ in calls], failures, warnings
+
+
+def test_a_measurement_that_fails_is_reported_and_the_others_go_on(tmp_path, clock):
+    calls, failures, _ = run_with_failures(tmp_path, clock, [ValueError("no data")])
+    assert calls == ["table1"]
     assert failures == ["trial/table, digits · table0, seed 0: ValueError: no data"]
-    assert [one.cell.key[1] for one in backlog.missing()] == ["table0"]
+
+
+def test_a_measurement_without_enough_memory_is_tried_once_more_after_the_others(tmp_path, clock):
+    full = torch.OutOfMemoryError("CUDA out of memory.")
+    calls, failures, warnings = run_with_failures(tmp_path / "once", clock, [full])
+    assert (calls, failures) == (["table1", "table0"], [])
+    (warning,) = warnings
+    assert warning.startswith("trial/table, digits · table0, seed 0: the GPU has too little memory")
+    calls, failures, _ = run_with_failures(tmp_path / "twice", clock, [full, full])
+    assert (calls, len(failures)) == (["table1"], 1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: unknown error",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    ],
+)
+def test_nothing_is_measured_after_an_error_of_the_gpu(tmp_path, clock, message):
+    calls, failures, warnings = run_with_failures(tmp_path, clock, [RuntimeError(message)])
+    assert calls == []
+    assert failures == [f"trial/table, digits · table0, seed 0: RuntimeError: {message}"]
+    assert warnings == ["This process stops: the GPU may give it wrong results now."]

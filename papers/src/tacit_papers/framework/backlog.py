@@ -13,13 +13,14 @@ import math
 import statistics
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.core.errors import Interrupted, Misuse
+from tacit_papers.framework import gpu
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, DatasetCache, Key, Scale
 from tacit_papers.framework.results import OUTDATED, ArtifactResult
@@ -47,6 +48,10 @@ class Missing:
     @property
     def rank(self) -> tuple[int, float]:
         return self.earlier, math.inf if self.seconds is None else self.seconds
+
+    @property
+    def label(self) -> str:
+        return f"{self.artifact.name}, {' · '.join(self.cell.key)}, seed {self.seed}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,14 +209,18 @@ def measure_backlog(
     """Measure what is missing while there is time for it; return the artifacts that changed.
 
     A measurement begins only if it probably ends in time. One that does not is interrupted and
-    continues the next time. One that fails is reported, and the others go on.
+    continues the next time. One that fails is reported, and the others go on; if the GPU had too
+    little memory left, it is tried once more at the end. After an error that breaks this process's
+    use of the GPU, nothing more is measured.
     """
-    todo, deadline = backlog.missing(), clock() + 60 * backlog.minutes
+    todo, deadline = deque(backlog.missing()), clock() + 60 * backlog.minutes
+    total, postponed = len(todo), set[Missing]()
     datasets, measurers = DatasetCache(), dict[str, Measurer]()
     changed: dict[str, ArtifactResult] = {}
     try:
         with _interrupted_after(60 * backlog.minutes):
-            for number, one in enumerate(todo, start=1):
+            while todo:
+                one = todo.popleft()
                 left = deadline - clock()
                 if left <= 0 or (one.seconds or 0.0) > left:
                     continue
@@ -226,10 +235,24 @@ def measure_backlog(
                 except Interrupted:
                     raise
                 except Exception as problem:  # whatever a measurement raises
-                    where = f"{name}, {' · '.join(one.cell.key)}, seed {one.seed}"
-                    listener.on_failure(f"{where}: {type(problem).__name__}: {problem}")
-                rest = sum(later.seconds or 0.0 for later in todo[number:])
-                listener.on_measured(number, len(todo), min(rest, max(0.0, deadline - clock())))
+                    if gpu.lacks_memory(problem) and one not in postponed:
+                        postponed.add(one)
+                        todo.append(one)
+                        listener.on_warning(
+                            f"{one.label}: the GPU has too little memory left; "
+                            "it is tried again after the others."
+                        )
+                    else:
+                        listener.on_failure(f"{one.label}: {type(problem).__name__}: {problem}")
+                    if gpu.is_broken(problem):
+                        listener.on_warning(
+                            "This process stops: the GPU may give it wrong results now."
+                        )
+                        break
+                gpu.release_memory()
+                rest = sum(later.seconds or 0.0 for later in todo)
+                left = min(rest, max(0.0, deadline - clock()))
+                listener.on_measured(total - len(todo), total, left)
     except (Interrupted, KeyboardInterrupt):
         if clock() < deadline:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,9 @@ WARM_UP = 2
 def captured(work: Work, device: torch.device, warm_up: int = 0, pool: Any = None) -> Work:
     """Capture work on the GPU whose shapes and addresses never change; return its replay.
 
-    Capturing computes nothing. Work that reads from the GPU cannot be captured: its exception is
-    passed on, and the GPU is left as it was. Works that are replayed in the order of their captures
-    can share a `pool` of memory (`torch.cuda.graph_pool_handle()`).
+    Capturing computes nothing. Work that reads from the GPU, or launches nothing on it, cannot be
+    captured: that raises an exception and leaves the GPU as it was. Works that are replayed in the
+    order of their captures can share a `pool` of memory (`torch.cuda.graph_pool_handle()`).
     """
     stream = torch.cuda.current_stream(device)
     aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -31,9 +32,12 @@ def captured(work: Work, device: torch.device, warm_up: int = 0, pool: Any = Non
                 work()
         stream.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        # Other threads of this process may keep using the GPU.
-        with torch.cuda.graph(graph, pool, aside, capture_error_mode="thread_local"):
-            work()
+        with warnings.catch_warnings():
+            # Torch only warns if nothing was captured: a replay would compute nothing.
+            warnings.filterwarnings("error", "The CUDA Graph is empty")
+            # Other threads of this process may keep using the GPU.
+            with torch.cuda.graph(graph, pool, aside, capture_error_mode="thread_local"):
+                work()
     except BaseException:
         torch.cuda.set_stream(stream)  # A failed capture may leave its own.
         torch.cuda.synchronize(device)
