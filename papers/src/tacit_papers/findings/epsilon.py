@@ -212,6 +212,16 @@ ARTIFACTS = (
             ),
             *column_claims([TRAINED]),
         ],
+        contradictions=(
+            Contradiction(
+                "* accuracy (%)",
+                Cause.CONTRADICTORY,
+                "Corollary 1 and Table 3 cannot both hold. With ε₀ = ε/d, as the corollary asks, a "
+                "sign is sent as it is with probability 1/2 + ε₀/4: at ε = 8, 0.5001. A model that "
+                "takes such steps stays at one class of ten. With the same ε for each coordinate "
+                "models do learn (defl-vp/table3), but then a message has dε.",
+            ),
+        ),
         draw=beside_paper("accuracy (%)"),
         protocol=(
             f"{PROTOCOL}; but each coordinate has ε₀ = ε/d, so that one message has the stated ε "
