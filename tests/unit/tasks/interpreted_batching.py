@@ -10,11 +10,21 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
-from tacit.tasks.batching import gpu_convolution, gpu_group_norm
+from tacit.tasks.batching import (
+    convolution,
+    gpu_convolution,
+    gpu_group_norm,
+    normalisation,
+    write_batched,
+    write_looped,
+)
+from tacit.tasks.batching.kernels import Kernels
+from tacit.tasks.flat import FlatModule, ModuleLoss
 
 CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stride, padding, bias
     (2, 3, 6, 7, 4, 8, (3, 3), (1, 1), (1, 1), False),
@@ -78,6 +88,34 @@ def compare_norm(k, batch, positions, channels, groups, affine, offset):
         torch.testing.assert_close(one, other, **tolerance)
 
 
+class Turned(nn.Module):
+    """Layers with weights that are not contiguous: transposed, and every other number."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"conv": (5, 4, 3, 3), "bias": (8,), "scale": (16,)}
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, x):
+        x = functional.conv2d(x, self.conv.transpose(0, 1), self.bias[::2], padding=1)
+        x = functional.group_norm(x, 2, self.scale[::4], self.scale[1::4])
+        return functional.silu(x).mean((2, 3))
+
+
+def compare_turned():
+    loss = ModuleLoss(FlatModule(Turned()), functional.cross_entropy)
+    theta = loss.flat.weights() + 0.1 * torch.randn(3, loss.flat.width)
+    arrays = torch.randn(3, 2, 5, 6, 6), torch.randint(4, (3, 2))
+    found, expected = torch.empty_like(theta), torch.empty_like(theta)
+    write_looped(loss, theta, arrays, expected)
+    kernels = Kernels(gpu_convolution, gpu_group_norm)
+    for module in (convolution, normalisation):
+        module.kernels_for = lambda x: kernels
+    write_batched(loss, theta, arrays, found)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
 def compare_product(n, width, entries):
     generator = np.random.default_rng(0)
     rows = [generator.choice(n, entries, replace=False) for _ in range(n)]
@@ -104,4 +142,5 @@ if __name__ == "__main__":
         compare_norm(*case)
     for case in PRODUCTS:
         compare_product(*case)
-    print(f"{len(CONVOLUTIONS) + len(NORMS) + len(PRODUCTS)} cases agree")
+    compare_turned()
+    print(f"{len(CONVOLUTIONS) + len(NORMS) + len(PRODUCTS) + 1} cases agree")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.tasks.batching.kernels import kernels_for
+from tacit.tasks.batching.kernels import kernels_for, packed
 
 
 class _GroupNorm(torch.autograd.Function):
@@ -45,7 +45,7 @@ def group_norm(x: Tensor, groups: int, w: Tensor | None, b: Tensor | None, eps: 
             return scaled(plain, w, b, (1, channels, *(1 for _ in x.shape[3:])))
     images = x.movedim(2, -1)
     flat = images.reshape(*x.shape[:2], -1, channels).contiguous()
-    y: Tensor = _GroupNorm.apply(flat, w, b, groups, eps, gpu.norm)  # type: ignore[no-untyped-call]
+    y: Tensor = _GroupNorm.apply(flat, packed(w), packed(b), groups, eps, gpu.norm)  # type: ignore[no-untyped-call]
     return y.view(images.shape).movedim(-1, 2)
 
 
