@@ -138,7 +138,7 @@ def test_a_restored_run_is_captured_again():
 
 
 def test_work_that_launches_nothing_cannot_be_captured():
-    """Its replay would compute nothing, and nobody would notice."""
+    """Its replay would compute nothing, without an error."""
     device = torch.device("cuda")
     with pytest.raises(UserWarning, match="empty"):
         captured(lambda: None, device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ def kernels_for(x: Tensor) -> Kernels | None:
     return _kernels(x.device)
 
 
-def packed(w: Tensor | None) -> Any:
+def packed(w: Tensor | None) -> Tensor | None:
     """Weights [k, ...] of which each client's are contiguous, as our kernels read them."""
     return w if w is None or w[0].is_contiguous() else w.contiguous()
 
