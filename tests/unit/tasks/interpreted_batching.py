@@ -14,7 +14,9 @@ from torch.nn import functional
 
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
-from tacit.tasks.batching import gpu_convolution, gpu_group_norm
+from tacit.tasks.batching import gpu_convolution, gpu_group_norm, gpu_layer_norm
+from tacit.tasks.batching.linear import _Linear
+from tacit.tasks.batching.normalisation import _LayerNorm
 
 CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stride, padding, bias
     (2, 3, 6, 7, 4, 8, (3, 3), (1, 1), (1, 1), False),
@@ -28,6 +30,12 @@ NORMS = [  # clients, batch, positions, channels, groups, affine, offset
     (1, 2, 70, 64, 32, True, 100.0),
     (2, 1, 9, 16, 1, False, 0.0),
 ]
+LAYER_NORMS = [  # clients, rows, width, offset
+    (2, 5, 8, 0.0),
+    (3, 700, 64, 100.0),
+    (1, 3, 300, 0.0),
+]
+LINEAR = [(2, 5, 8, 16, True), (3, 70, 40, 33, False)]  # clients, rows, inputs, outputs, bias
 PRODUCTS = [(5, 7, 3), (40, 3000, 4)]  # clients, P, entries per row
 
 
@@ -78,6 +86,36 @@ def compare_norm(k, batch, positions, channels, groups, affine, offset):
         torch.testing.assert_close(one, other, **tolerance)
 
 
+def compare_layer_norm(k, rows, width, offset):
+    # Rows of weights, with other parameters after them.
+    x = (torch.randn(k, rows, width) + offset).requires_grad_()
+    w, b = torch.randn(2, k, width + 3)[..., :-3].requires_grad_()
+    normal = functional.layer_norm(x.double(), [width])
+    expected = normal * w.double()[:, None] + b.double()[:, None]
+    found = _LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
+    compare_gradients(found, expected, (x, w, b), 1e-2 if offset else 1e-4)
+
+
+def compare_linear(k, rows, inputs, outputs, bias):
+    x = torch.randn(k, rows, inputs, requires_grad=True)
+    flat = torch.randn(k, inputs * outputs + 5)[:, :-5].requires_grad_()
+    w = flat.view(k, outputs, inputs)
+    b = torch.randn(k, outputs, requires_grad=True) if bias else None
+    expected = x.double() @ w.double().mT
+    expected = expected if b is None else expected + b.double()[:, None]
+    found = _Linear.apply(x, w, b, gpu_convolution)
+    compare_gradients(found, expected, (x, flat) if b is None else (x, flat, b), 1e-4)
+
+
+def compare_gradients(found, expected, inputs, tolerance):
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=tolerance)
+    dy = torch.randn_like(found)
+    ours = torch.autograd.grad(found, inputs, dy)
+    others = torch.autograd.grad(expected, inputs, dy.double())
+    for one, other in zip(ours, others, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=tolerance)
+
+
 def compare_product(n, width, entries):
     generator = np.random.default_rng(0)
     rows = [generator.choice(n, entries, replace=False) for _ in range(n)]
@@ -102,6 +140,11 @@ if __name__ == "__main__":
         compare_convolution(*case)
     for case in NORMS:
         compare_norm(*case)
+    for case in LAYER_NORMS:
+        compare_layer_norm(*case)
+    for case in LINEAR:
+        compare_linear(*case)
     for case in PRODUCTS:
         compare_product(*case)
-    print(f"{len(CONVOLUTIONS) + len(NORMS) + len(PRODUCTS)} cases agree")
+    cases = (CONVOLUTIONS, NORMS, LAYER_NORMS, LINEAR, PRODUCTS)
+    print(f"{sum(len(some) for some in cases)} cases agree")
