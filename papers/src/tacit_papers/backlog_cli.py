@@ -32,6 +32,8 @@ from tacit_papers.framework.runner import ReproductionListener
 from tacit_papers.framework.summary import MARKS, write_summary
 from tacit_papers.framework.workers import worker_processes
 
+WIDE = 120  # columns of a terminal in which the table of the status also names machines
+
 
 @dataclass(frozen=True)
 class BacklogOptions:
@@ -71,7 +73,10 @@ def show_status(options: BacklogOptions) -> None:
     table.add_column("size")
     for column in ("measured", "old", "missing", "takes"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("measured on", overflow="fold")
+    console = Console()
+    shows_machines = console.width >= WIDE
+    if shows_machines:
+        table.add_column("measured on")
     for status in statuses:
         size = "quick" if status.is_quick else "full" if status.measured else "–"
         old, lacks = (
@@ -79,9 +84,9 @@ def show_status(options: BacklogOptions) -> None:
         )
         machines = dict.fromkeys(machine.split(",")[0] for machine in status.machines)
         guess = guesses.get(status.artifact.paper)
-        row = (str(status.measured), old, lacks, _cost(status, guess), ", ".join(machines))
-        table.add_row(status.artifact.name, size, *row)
-    Console().print(table)
+        row = [status.artifact.name, size, str(status.measured), old, lacks, _cost(status, guess)]
+        table.add_row(*row, *([", ".join(machines)] if shows_machines else []))
+    console.print(table)
     missing = sum(len(status.missing) for status in statuses)
     total = duration(sum(status.seconds for status in statuses))
     print(f"Missing: {missing} measurements, about {total} on these machines.")

@@ -93,7 +93,7 @@ def test_the_nearest_setting_is_that_of_all_rules_together(tmp_path):
     path.write_text(json.dumps(stored), encoding="utf-8")
     results = StoredResults(tmp_path)
     filled = fill_places("{{trial/search-x nearest: A, Table 1}}", results)
-    assert filled == "large, with DSGT 89.00 (paper 92), DP 80.00 (paper 87)"
+    assert filled == "“large” (DSGT 89.00, paper 92; DP 80.00, paper 87)"
     with pytest.raises(Misuse, match="no complete setting of 'B'"):
         fill_places("{{trial/search-x nearest: B}}", results)
     assert fill_places("{{trial/search-x nearest: B}}", results, unknown="none") == "none"

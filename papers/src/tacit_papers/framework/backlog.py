@@ -33,6 +33,8 @@ from tacit_papers.framework.runner import (
 )
 
 FULL = Scale()
+# How often a measurement is tried that finds the GPU's memory full, and after how many others.
+TRIES, LATER = 3, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +212,11 @@ def measure_backlog(
 
     A measurement begins only if it probably ends in time. One that does not is interrupted and
     continues the next time. One that fails is reported, and the others go on; if the GPU had too
-    little memory left, it is tried once more at the end. After an error that breaks this process's
-    use of the GPU, nothing more is measured.
+    little memory left, it is tried again after some others. After an error that breaks this
+    process's use of the GPU, nothing more is measured.
     """
     todo, deadline = deque(backlog.missing()), clock() + 60 * backlog.minutes
-    total, postponed = len(todo), set[Missing]()
+    total, tried = len(todo), Counter[Missing]()
     datasets, measurers = DatasetCache(), dict[str, Measurer]()
     changed: dict[str, ArtifactResult] = {}
     try:
@@ -235,12 +237,12 @@ def measure_backlog(
                 except Interrupted:
                     raise
                 except Exception as problem:  # whatever a measurement raises
-                    if gpu.lacks_memory(problem) and one not in postponed:
-                        postponed.add(one)
-                        todo.append(one)
+                    tried[one] += 1
+                    if gpu.lacks_memory(problem) and tried[one] < TRIES:
+                        todo.insert(LATER, one)
                         listener.on_warning(
                             f"{one.label}: the GPU has too little memory left; "
-                            "it is tried again after the others."
+                            "it is tried again after some others."
                         )
                     else:
                         listener.on_failure(f"{one.label}: {type(problem).__name__}: {problem}")

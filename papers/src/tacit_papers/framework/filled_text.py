@@ -169,11 +169,11 @@ def _nearest(results: StoredResults, name: str, label: str) -> str:
         raise Misuse(f"{name} has no complete setting of {label!r}.", REMEDY)
     best = min(complete, key=lambda setting: _distance(complete[setting], stored["metric"]))
     numbers = [
-        f"{list(cell['key'].values())[-1]} {_mean(cell, stored['metric'])} "
-        f"(paper {cell['paper']['mean']:g})"
+        f"{list(cell['key'].values())[-1]} {_mean(cell, stored['metric'])}, "
+        f"paper {cell['paper']['mean']:g}"
         for cell in complete[best]
     ]
-    return f"{best}, with {', '.join(numbers)}"
+    return f"“{best}” ({'; '.join(numbers)})"
 
 
 def _distance(cells: list[dict[str, Any]], metric: str) -> float:

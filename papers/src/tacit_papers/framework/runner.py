@@ -19,6 +19,7 @@ from tacit.bench.machine import Machine
 from tacit.core.errors import Interrupted, Misuse
 from tacit.core.storage import file_lock
 from tacit.experiment.run import ProgressListener
+from tacit_papers.framework import gpu
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import (
     Cell,
@@ -202,6 +203,7 @@ def run_artifact(
     todo, begun = missing(), time.monotonic()
     for cell, seed in todo:
         measurer.measure(cell, seed)
+        gpu.release_memory()
         left = len(missing())
         done = len(todo) - left
         seconds_left = (time.monotonic() - begun) / max(1, done) * left
