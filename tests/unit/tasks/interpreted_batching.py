@@ -10,13 +10,23 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
-from tacit.tasks.batching import gpu_convolution, gpu_group_norm, gpu_layer_norm
-from tacit.tasks.batching.linear import _Linear
-from tacit.tasks.batching.normalisation import _LayerNorm
+from tacit.tasks.batching import (
+    convolution,
+    gpu_convolution,
+    gpu_group_norm,
+    gpu_layer_norm,
+    linear,
+    normalisation,
+    write_batched,
+    write_looped,
+)
+from tacit.tasks.batching.kernels import Kernels
+from tacit.tasks.flat import FlatModule, ModuleLoss
 
 CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stride, padding, bias
     (2, 3, 6, 7, 4, 8, (3, 3), (1, 1), (1, 1), False),
@@ -92,7 +102,7 @@ def compare_layer_norm(k, rows, width, offset):
     w, b = torch.randn(2, k, width + 3)[..., :-3].requires_grad_()
     normal = functional.layer_norm(x.double(), [width])
     expected = normal * w.double()[:, None] + b.double()[:, None]
-    found = _LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
+    found = normalisation._LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
     compare_gradients(found, expected, (x, w, b), 1e-2 if offset else 1e-4)
 
 
@@ -103,7 +113,7 @@ def compare_linear(k, rows, inputs, outputs, bias):
     b = torch.randn(k, outputs, requires_grad=True) if bias else None
     expected = x.double() @ w.double().mT
     expected = expected if b is None else expected + b.double()[:, None]
-    found = _Linear.apply(x, w, b, gpu_convolution)
+    found = linear._Linear.apply(x, w, b, gpu_convolution)
     compare_gradients(found, expected, (x, flat) if b is None else (x, flat, b), 1e-4)
 
 
@@ -114,6 +124,42 @@ def compare_gradients(found, expected, inputs, tolerance):
     others = torch.autograd.grad(expected, inputs, dy.double())
     for one, other in zip(ours, others, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=tolerance)
+
+
+class Turned(nn.Module):
+    """Layers with weights that are not contiguous: transposed, and every other number."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"conv": (5, 4, 3, 3), "scale": (16,), "linear": (4, 7), "norm": (2, 14)}
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, x):
+        x = functional.conv2d(x, self.conv.transpose(0, 1), padding=1)
+        x = functional.silu(functional.group_norm(x, 2, self.scale[::4], self.scale[1::4]))
+        x = functional.linear(x.flatten(2).mT, self.linear.mT)
+        return functional.layer_norm(x, [7], *(one[::2] for one in self.norm)).mean(1)
+
+
+MODULES = {
+    "turned": (Turned, (5, 6, 6)),
+    "frozen": (lambda: nn.Sequential(nn.Linear(6, 9).requires_grad_(False), nn.LayerNorm(9)), (6,)),
+}
+
+
+def compare_module(make, shape):
+    loss = ModuleLoss(FlatModule(make()), functional.cross_entropy)
+    theta = loss.flat.weights() + 0.1 * torch.randn(3, loss.flat.width)
+    arrays = torch.randn(3, 4, *shape), torch.randint(7, (3, 4))
+    found, expected = torch.empty_like(theta), torch.empty_like(theta)
+    write_looped(loss, theta, arrays, expected)
+    kernels = Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)
+    for module in (convolution, linear, normalisation):
+        module.kernels_for = lambda x: kernels
+    linear.LEAST = 1
+    write_batched(loss, theta, arrays, found)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 def compare_product(n, width, entries):
@@ -146,5 +192,7 @@ if __name__ == "__main__":
         compare_linear(*case)
     for case in PRODUCTS:
         compare_product(*case)
-    cases = (CONVOLUTIONS, NORMS, LAYER_NORMS, LINEAR, PRODUCTS)
+    for case in MODULES.values():
+        compare_module(*case)
+    cases = (CONVOLUTIONS, NORMS, LAYER_NORMS, LINEAR, PRODUCTS, MODULES)
     print(f"{sum(len(some) for some in cases)} cases agree")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.tasks.batching.kernels import compute_type, kernels_for
+from tacit.tasks.batching.kernels import compute_type, kernels_for, packed
 
 
 class _Convolution(torch.autograd.Function):
@@ -50,11 +51,20 @@ def convolve(
     """
     x = x.to(compute_type(x))
     gpu = kernels_for(x)
-    if gpu is None or x[0].numel() >= 2**31:
+    if gpu is None or _numbers(x, w, stride, padding) >= 2**31:
         biases = [None] * len(x) if bias is None else list(bias)
         each = zip(x, w, biases, strict=True)
         return torch.stack([functional.conv2d(*one, stride, padding) for one in each])
     geometry = gpu.convolution.Geometry((w.shape[3], w.shape[4]), stride, padding)
     images = x.permute(0, 1, 3, 4, 2).contiguous()
-    y: Tensor = _Convolution.apply(images, w, bias, geometry, gpu.convolution)  # type: ignore[no-untyped-call]
+    y: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
+        images, packed(w), packed(bias), geometry, gpu.convolution
+    )
     return y.permute(0, 1, 4, 2, 3)
+
+
+def _numbers(x: Tensor, w: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> int:
+    """Numbers in the input or in the output of one client, which kernels count in 32 bits."""
+    sizes = zip(x.shape[3:], stride, padding, strict=True)
+    output = math.prod(n // s + 2 * p + 1 for n, s, p in sizes)
+    return max(x[0].numel(), x.shape[1] * w.shape[1] * output)

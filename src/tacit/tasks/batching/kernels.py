@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,11 @@ def kernels_for(x: Tensor) -> Kernels | None:
     if not x.is_cuda or x.dtype not in (torch.float32, torch.bfloat16):
         return None
     return _kernels(x.device)
+
+
+def packed(w: Tensor | None) -> Any:
+    """Weights [k, ...] of which each client's are contiguous, as our kernels read them."""
+    return w if w is None or w[0].is_contiguous() else w.contiguous()
 
 
 def compute_type(x: Tensor) -> torch.dtype:

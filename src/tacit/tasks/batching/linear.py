@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.tasks.batching.kernels import compute_type, kernels_for
+from tacit.tasks.batching.kernels import compute_type, kernels_for, packed
 
 # Our kernels compute whole tiles of this many rows, inputs and outputs at least.
 LEAST = 64
@@ -44,9 +44,11 @@ class _Linear(torch.autograd.Function):
 def linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """Outputs x wᵀ + bias of x [k, M, inputs], w [k, outputs, inputs] and bias [k, outputs]."""
     gpu = kernels_for(x) if compute_type(x) == w.dtype == torch.float32 else None
-    if gpu is None or min(*x.shape[1:], w.shape[1]) < LEAST or x[0].numel() >= 2**31:
+    sizes = x.shape[1], *w.shape[1:]
+    # Kernels count the numbers of a client in 32 bits.
+    if gpu is None or min(sizes) < LEAST or sizes[0] * max(sizes[1:]) >= 2**31:
         return x @ w.mT if bias is None else torch.baddbmm(bias[:, None], x, w.mT)
-    y: Tensor = _Linear.apply(x.contiguous(), w, bias, gpu.convolution)  # type: ignore[no-untyped-call]
+    y: Tensor = _Linear.apply(x.contiguous(), packed(w), packed(bias), gpu.convolution)  # type: ignore[no-untyped-call]
     return y
 
 

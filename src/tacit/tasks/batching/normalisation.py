@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.tasks.batching.kernels import kernels_for
+from tacit.tasks.batching.kernels import kernels_for, packed
 
 
 class _GroupNorm(torch.autograd.Function):
@@ -46,7 +46,7 @@ def group_norm(x: Tensor, groups: int, w: Tensor | None, b: Tensor | None, eps: 
             return scaled(plain, w, b, (1, channels, *(1 for _ in x.shape[3:])))
     images = x.movedim(2, -1)
     flat = images.reshape(*x.shape[:2], -1, channels).contiguous()
-    y: Tensor = _GroupNorm.apply(flat, w, b, groups, eps, gpu.norm)  # type: ignore[no-untyped-call]
+    y: Tensor = _GroupNorm.apply(flat, packed(w), packed(b), groups, eps, gpu.norm)  # type: ignore[no-untyped-call]
     return y.view(images.shape).movedim(-1, 2)
 
 
@@ -80,7 +80,7 @@ def layer_norm(
             leading = x.ndim - 1 - len(shape)
             return scaled(y, w, b, (*(1 for _ in range(leading)), *shape))
     vectors = x.reshape(len(x), -1, math.prod(shape)).contiguous()
-    weights = w.reshape(len(x), -1), b.reshape(len(x), -1)
+    weights = packed(w).flatten(1), packed(b).flatten(1)
     y = _LayerNorm.apply(vectors, *weights, eps, gpu.layer_norm)  # type: ignore[no-untyped-call]
     return y.view(x.shape)  # type: ignore[no-any-return]
 
