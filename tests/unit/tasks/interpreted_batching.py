@@ -131,12 +131,18 @@ class Turned(nn.Module):
 
     def __init__(self):
         super().__init__()
-        shapes = {"conv": (5, 4, 3, 3), "scale": (16,), "linear": (4, 7), "norm": (2, 14)}
+        shapes = {
+            "conv": (5, 4, 3, 3),
+            "bias": (8,),
+            "scale": (16,),
+            "linear": (4, 7),
+            "norm": (2, 14),
+        }
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.randn(shape)))
 
     def forward(self, x):
-        x = functional.conv2d(x, self.conv.transpose(0, 1), padding=1)
+        x = functional.conv2d(x, self.conv.transpose(0, 1), self.bias[::2], padding=1)
         x = functional.silu(functional.group_norm(x, 2, self.scale[::4], self.scale[1::4]))
         x = functional.linear(x.flatten(2).mT, self.linear.mT)
         return functional.layer_norm(x, [7], *(one[::2] for one in self.norm)).mean(1)
