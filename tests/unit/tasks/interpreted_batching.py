@@ -19,6 +19,8 @@ from tacit.tasks.batching import (
     convolution,
     gpu_convolution,
     gpu_group_norm,
+    gpu_layer_norm,
+    linear,
     normalisation,
     write_batched,
     write_looped,
@@ -38,6 +40,12 @@ NORMS = [  # clients, batch, positions, channels, groups, affine, offset
     (1, 2, 70, 64, 32, True, 100.0),
     (2, 1, 9, 16, 1, False, 0.0),
 ]
+LAYER_NORMS = [  # clients, rows, width, offset
+    (2, 5, 8, 0.0),
+    (3, 700, 64, 100.0),
+    (1, 3, 300, 0.0),
+]
+LINEAR = [(2, 5, 8, 16, True), (3, 70, 40, 33, False)]  # clients, rows, inputs, outputs, bias
 PRODUCTS = [(5, 7, 3), (40, 3000, 4)]  # clients, P, entries per row
 
 
@@ -88,30 +96,74 @@ def compare_norm(k, batch, positions, channels, groups, affine, offset):
         torch.testing.assert_close(one, other, **tolerance)
 
 
+def compare_layer_norm(k, rows, width, offset):
+    # Rows of weights, with other parameters after them.
+    x = (torch.randn(k, rows, width) + offset).requires_grad_()
+    w, b = torch.randn(2, k, width + 3)[..., :-3].requires_grad_()
+    normal = functional.layer_norm(x.double(), [width])
+    expected = normal * w.double()[:, None] + b.double()[:, None]
+    found = normalisation._LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
+    compare_gradients(found, expected, (x, w, b), 1e-2 if offset else 1e-4)
+
+
+def compare_linear(k, rows, inputs, outputs, bias):
+    x = torch.randn(k, rows, inputs, requires_grad=True)
+    flat = torch.randn(k, inputs * outputs + 5)[:, :-5].requires_grad_()
+    w = flat.view(k, outputs, inputs)
+    b = torch.randn(k, outputs, requires_grad=True) if bias else None
+    expected = x.double() @ w.double().mT
+    expected = expected if b is None else expected + b.double()[:, None]
+    found = linear._Linear.apply(x, w, b, gpu_convolution)
+    compare_gradients(found, expected, (x, flat) if b is None else (x, flat, b), 1e-4)
+
+
+def compare_gradients(found, expected, inputs, tolerance):
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=tolerance)
+    dy = torch.randn_like(found)
+    ours = torch.autograd.grad(found, inputs, dy)
+    others = torch.autograd.grad(expected, inputs, dy.double())
+    for one, other in zip(ours, others, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=tolerance)
+
+
 class Turned(nn.Module):
     """Layers with weights that are not contiguous: transposed, and every other number."""
 
     def __init__(self):
         super().__init__()
-        shapes = {"conv": (5, 4, 3, 3), "bias": (8,), "scale": (16,)}
+        shapes = {
+            "conv": (5, 4, 3, 3),
+            "bias": (8,),
+            "scale": (16,),
+            "linear": (4, 7),
+            "norm": (2, 14),
+        }
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.randn(shape)))
 
     def forward(self, x):
         x = functional.conv2d(x, self.conv.transpose(0, 1), self.bias[::2], padding=1)
-        x = functional.group_norm(x, 2, self.scale[::4], self.scale[1::4])
-        return functional.silu(x).mean((2, 3))
+        x = functional.silu(functional.group_norm(x, 2, self.scale[::4], self.scale[1::4]))
+        x = functional.linear(x.flatten(2).mT, self.linear.mT)
+        return functional.layer_norm(x, [7], *(one[::2] for one in self.norm)).mean(1)
 
 
-def compare_turned():
-    loss = ModuleLoss(FlatModule(Turned()), functional.cross_entropy)
+MODULES = {
+    "turned": (Turned, (5, 6, 6)),
+    "frozen": (lambda: nn.Sequential(nn.Linear(6, 9).requires_grad_(False), nn.LayerNorm(9)), (6,)),
+}
+
+
+def compare_module(make, shape):
+    loss = ModuleLoss(FlatModule(make()), functional.cross_entropy)
     theta = loss.flat.weights() + 0.1 * torch.randn(3, loss.flat.width)
-    arrays = torch.randn(3, 2, 5, 6, 6), torch.randint(4, (3, 2))
+    arrays = torch.randn(3, 4, *shape), torch.randint(7, (3, 4))
     found, expected = torch.empty_like(theta), torch.empty_like(theta)
     write_looped(loss, theta, arrays, expected)
-    kernels = Kernels(gpu_convolution, gpu_group_norm)
-    for module in (convolution, normalisation):
+    kernels = Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)
+    for module in (convolution, linear, normalisation):
         module.kernels_for = lambda x: kernels
+    linear.LEAST, linear.tf32_allowed = 1, lambda: True
     write_batched(loss, theta, arrays, found)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
@@ -140,7 +192,13 @@ if __name__ == "__main__":
         compare_convolution(*case)
     for case in NORMS:
         compare_norm(*case)
+    for case in LAYER_NORMS:
+        compare_layer_norm(*case)
+    for case in LINEAR:
+        compare_linear(*case)
     for case in PRODUCTS:
         compare_product(*case)
-    compare_turned()
-    print(f"{len(CONVOLUTIONS) + len(NORMS) + len(PRODUCTS) + 1} cases agree")
+    for case in MODULES.values():
+        compare_module(*case)
+    cases = (CONVOLUTIONS, NORMS, LAYER_NORMS, LINEAR, PRODUCTS, MODULES)
+    print(f"{sum(len(some) for some in cases)} cases agree")

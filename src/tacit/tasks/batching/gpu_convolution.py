@@ -26,8 +26,8 @@ PROGRAMS = 528
 
 @triton.jit
 def _forward_kernel(
-    x, w, bias, y, H, W, OH, OW, M, x_client, b_client, C: tl.constexpr, F: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    x, w, bias, y, H, W, OH, OW, M, x_client, w_client, b_client, C: tl.constexpr,
+    F: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
     TOP: tl.constexpr, LEFT: tl.constexpr, BIAS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -38,7 +38,7 @@ def _forward_kernel(
     image, position = m // (OH * OW), m % (OH * OW)
     top, left = (position // OW) * DOWN - TOP, (position % OW) * ACROSS - LEFT
     x += client * x_client
-    w += client * (KH * KW * C * F)
+    w += client * w_client
     depths: tl.constexpr = (C + DEPTH - 1) // DEPTH
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for step in range(KH * KW * depths):
@@ -215,6 +215,10 @@ class Geometry:
         return rows, columns
 
 
+# A linear layer on every pixel.
+POINTWISE = Geometry((1, 1), (1, 1), (0, 0))
+
+
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tensor:
     """Outputs [k, B, rows, columns, F] of images [k, B, H, W, C] and weights [k, F, C, kh, kw].
 
@@ -225,11 +229,13 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tenso
     rows, columns = shape.output_size(height, width)
     y = x.new_empty(k, batch, rows, columns, filters)
     last = _depth_contiguous(x)
+    in_place = last and shape.taps == 1 and w.dtype == x.dtype and w[0].is_contiguous()
+    arranged = w if in_place else _arranged(w, x.dtype, last)
     b, m = bias if bias is not None else w, batch * rows * columns
     tile = _tile(m, filters, x)
     grid = (triton.cdiv(m, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"]), k)
     _forward_kernel[grid](
-        x, _arranged(w, x.dtype, last), b, y, height, width, rows, columns, m, x.stride(0),
+        x, arranged, b, y, height, width, rows, columns, m, x.stride(0), arranged.stride(0),
         b.stride(0), channels, filters, *shape.size, *shape.stride, *shape.padding,
         BIAS=bias is not None, CHANNELS_LAST=last, **tile,
     )  # fmt: skip

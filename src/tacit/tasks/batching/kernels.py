@@ -12,10 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Kernels:
-    """Modules of kernels for images with channels last."""
+    """Modules of kernels for images and vectors with channels last."""
 
     convolution: ModuleType
     norm: ModuleType
+    layer_norm: ModuleType
 
 
 def kernels_for(x: Tensor) -> Kernels | None:
@@ -42,10 +43,10 @@ def compute_type(x: Tensor) -> torch.dtype:
 def _kernels(device: torch.device) -> Kernels | None:
     """Our kernels if one of them compiles and runs on the device: needs Triton and a C compiler."""
     try:
-        from tacit.tasks.batching import gpu_convolution, gpu_group_norm
+        from tacit.tasks.batching import gpu_convolution, gpu_group_norm, gpu_layer_norm
 
         gpu_group_norm.forward(torch.zeros(1, 1, 1, 1, device=device), None, None, 1, 1e-5)
     except Exception:
         # Triton's errors have no common base class. Tensor operations work in any case.
         return None
-    return Kernels(gpu_convolution, gpu_group_norm)
+    return Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)

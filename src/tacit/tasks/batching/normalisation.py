@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,14 +50,39 @@ def group_norm(x: Tensor, groups: int, w: Tensor | None, b: Tensor | None, eps: 
     return y.view(images.shape).movedim(-1, 2)
 
 
+class _LayerNorm(torch.autograd.Function):
+    """Layer normalisation of vectors [k, M, C] by our kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, eps: float, gpu: Any) -> Tensor:
+        y, mean, rstd = gpu.forward(x, w, b, eps)
+        ctx.save_for_backward(x, w, mean, rstd)
+        ctx.gpu = gpu
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, mean, rstd = ctx.saved_tensors
+        return *ctx.gpu.backward(x, w, gradients[0].contiguous(), mean, rstd), None, None
+
+
 def layer_norm(
     x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float
 ) -> Tensor:
-    """Normalise the last dimensions of x [k, ..., *shape]; weights and biases [k, *shape]."""
-    with torch.autocast(x.device.type, enabled=False):
-        y = functional.layer_norm(x, list(shape), eps=eps)
-        leading = x.ndim - 1 - len(shape)
-        return scaled(y, w, b, (*(1 for _ in range(leading)), *shape))
+    """Normalise the last dimensions of x [k, ..., *shape]; weights and biases [k, *shape].
+
+    The result has the type of x; means and variances are computed in float32 at least.
+    """
+    gpu = kernels_for(x)
+    if gpu is None or w is None or b is None or not gpu.layer_norm.supports(math.prod(shape)):
+        with torch.autocast(x.device.type, enabled=False):
+            y = functional.layer_norm(x, list(shape), eps=eps)
+            leading = x.ndim - 1 - len(shape)
+            return scaled(y, w, b, (*(1 for _ in range(leading)), *shape))
+    vectors = x.reshape(len(x), -1, math.prod(shape)).contiguous()
+    weights = (each.flatten(1) for each in (w, b))
+    y = _LayerNorm.apply(vectors, *map(packed, weights), eps, gpu.layer_norm)  # type: ignore[no-untyped-call]
+    return y.view(x.shape)  # type: ignore[no-any-return]
 
 
 def scaled(y: Tensor, w: Tensor | None, b: Tensor | None, shape: tuple[int, ...]) -> Tensor:

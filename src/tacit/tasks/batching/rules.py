@@ -5,9 +5,9 @@ For functions whose parameters differ from client to client, vmap multiplies sam
 grouped convolutions, or falls back to a loop. Within `client_rules()` these functions work on the
 tensors of all clients instead:
 
-    linear                         one batched product of [samples, inputs] and [inputs, outputs]
+    linear                         one batched product; in TF32 our kernels, which add the bias
     conv2d                         our kernels on a GPU; on a CPU client by client
-    group_norm, layer_norm         normalised together, then scaled with each client's weights
+    group_norm, layer_norm         our kernels on a GPU, or normalised together and then scaled
     embedding                      vmap's own rule, but with a gradient of zero for padding
     scaled_dot_product_attention   clients folded into the batch
     multi_head_attention_forward   made of the functions above
@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from tacit.models.attention import attention_arguments
 from tacit.tasks.batching.attention import attention
 from tacit.tasks.batching.convolution import convolve
+from tacit.tasks.batching.linear import linear
 from tacit.tasks.batching.multi_head import multi_head_attention
 from tacit.tasks.batching.normalisation import group_norm, layer_norm
 
@@ -99,11 +100,8 @@ def _linear(clients: int, batched: list[bool], x: Tensor, w: Tensor, bias: Tenso
     if not batched[1] and not (bias is not None and batched[2]):
         return functional.linear(_expanded(x, clients, batched[0]), w, bias)
     x, w = _expanded(x, clients, batched[0]), _expanded(w, clients, batched[1])
-    flat = x.reshape(clients, -1, x.shape[-1])
-    if bias is None:
-        y = flat @ w.mT
-    else:
-        y = torch.baddbmm(_expanded(bias, clients, batched[2])[:, None], flat, w.mT)
+    b = None if bias is None else _expanded(bias, clients, batched[2])
+    y = linear(x.reshape(clients, -1, x.shape[-1]), w, b)
     return y.view(*x.shape[:-1], w.shape[1])
 
 
