@@ -261,9 +261,9 @@ def run_with_failures(out, clock, problems):
 
     backlog = backlog_of([replace(table, cells=cells)], out)
     listener = ReproductionListener(on_warning=warnings.append, on_failure=failures.append)
-    measure_backlog(backlog, listener)
+    measure_backlog(backlog, listener, sleep=lambda seconds: calls.append(("pause", seconds)))
     missing = [one.cell.key[1] for one in backlog.missing()]
-    assert sorted({name for name, _ in calls} | set(missing)) == ["table0", "table1"]
+    assert sorted({name for name, _ in calls} - {"pause"} | set(missing)) == ["table0", "table1"]
     return [name for name, _ in calls], failures, warnings
 
 
@@ -273,14 +273,14 @@ def test_a_measurement_that_fails_is_reported_and_the_others_go_on(tmp_path, clo
     assert failures == ["trial/table, digits · table0, seed 0: ValueError: no data"]
 
 
-def test_a_measurement_without_enough_memory_is_tried_again_after_others(tmp_path, clock):
+def test_a_measurement_without_enough_memory_is_tried_again_after_a_pause(tmp_path, clock):
     full = torch.OutOfMemoryError("CUDA out of memory.")
     calls, failures, warnings = run_with_failures(tmp_path / "some", clock, [full, full])
-    assert (calls, failures) == (["table1", "table0"], [])
+    assert (calls, failures) == (["pause", "table1", "pause", "table0"], [])
     assert len(warnings) == 2
     assert warnings[0].startswith("trial/table, digits · table0, seed 0: the GPU has too little")
     calls, failures, _ = run_with_failures(tmp_path / "all", clock, [full] * 9)
-    assert (calls, len(failures)) == (["table1"], 1)
+    assert (calls, len(failures)) == (["pause", "table1", "pause", "pause"], 1)
 
 
 @pytest.mark.parametrize(

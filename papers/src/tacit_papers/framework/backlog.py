@@ -35,6 +35,8 @@ from tacit_papers.framework.runner import (
 FULL = Scale()
 # How often a measurement is tried that finds the GPU's memory full, and after how many others.
 TRIES, LATER = 3, 10
+# Seconds for other processes to return memory, so that not everything fails while they hold it.
+PAUSE = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,13 +209,14 @@ def measure_backlog(
     backlog: Backlog,
     listener: ReproductionListener,
     clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, ArtifactResult]:
     """Measure what is missing while there is time for it; return the artifacts that changed.
 
     A measurement begins only if it probably ends in time. One that does not is interrupted and
     continues the next time. One that fails is reported, and the others go on; if the GPU had too
-    little memory left, it is tried again after some others. After an error that breaks this
-    process's use of the GPU, nothing more is measured.
+    little memory left, they go on after a pause, and it is tried again after some of them. After an
+    error that breaks this process's use of the GPU, nothing more is measured.
     """
     todo, deadline = deque(backlog.missing()), clock() + 60 * backlog.minutes
     total, tried = len(todo), Counter[Missing]()
@@ -231,6 +234,7 @@ def measure_backlog(
                     request = backlog.request(one.artifact)
                     command = backlog.command()
                     measurers[name] = Measurer(request, command, listener, datasets, clock)
+                lacks_memory = False
                 try:
                     if measurers[name].measure(one.cell, one.seed):
                         changed[name] = measurers[name].file.result
@@ -238,7 +242,9 @@ def measure_backlog(
                     raise
                 except Exception as problem:  # whatever a measurement raises
                     tried[one] += 1
-                    if gpu.lacks_memory(problem) and tried[one] < TRIES:
+                    # Its traceback keeps memory, which is returned below.
+                    lacks_memory = gpu.lacks_memory(problem)
+                    if lacks_memory and tried[one] < TRIES:
                         todo.insert(LATER, one)
                         listener.on_warning(
                             f"{one.label}: the GPU has too little memory left; "
@@ -252,6 +258,8 @@ def measure_backlog(
                         )
                         break
                 gpu.release_memory()
+                if lacks_memory:
+                    sleep(PAUSE)
                 rest = sum(later.seconds or 0.0 for later in todo)
                 left = min(rest, max(0.0, deadline - clock()))
                 listener.on_measured(total - len(todo), total, left)
