@@ -44,6 +44,19 @@ def test_training_is_measured(training):
     assert 0 <= values["worst"] <= values["accuracy"] <= 100
     assert values["curve"]["loss"][0] != values["curve"]["loss"][-1] == values["loss"]
     assert (values["bytes_sent"] == 0) == (training == CENTRAL)
+    assert "diverged" not in values
+
+
+def test_training_that_diverges_ends_at_chance():
+    config = with_keys(_config(TRACKING, QUICK), "run", rounds=3, iterations_per_round=2)
+    config = with_keys(config, "data", limit_train=120, limit_test=20)
+    config = with_keys(config, "run", evaluate_every=1, allow_divergence=True)
+    config = with_keys(config, "algorithm", lr=1e30)
+    values = SimulatedTraining(config)(0, MeasureContext())
+    assert "not finite" in values["diverged"]
+    assert values["curve"]["round"] == [0, 1, 2, 3]
+    assert values["loss"] is None
+    assert values["accuracy"] <= 50
 
 
 def test_claims_can_fail():

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit.report.style import INK, PALETTE, plot_style
+from tacit_papers.defl_vp import contradictions
 from tacit_papers.defl_vp.setting import EPSILON, VARIANTS, config as published
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Published, Scale
@@ -161,6 +162,7 @@ def _draw(result: ArtifactResult) -> Figure:
             axes.plot(spots, [PAPER[one] for one in variants], "*", color=INK, label="the paper")
             axes.axhline(0.5, linestyle=":", color=INK, linewidth=1)
             axes.set_xticks(spots, variants, rotation=40, ha="right", fontsize=9)
+            axes.set_xlim(-0.5, len(variants) - 0.5)
             axes.set_title(label, fontsize=10)
         figure.axes[0].set_ylabel("attack AUC")
         handles, names = figure.axes[0].get_legend_handles_labels()
@@ -208,6 +210,7 @@ ARTIFACTS = (
         cells=_cells,
         metric="auc",
         claims=[full_scale_only(one) for one in CLAIMS],
+        contradictions=contradictions.MEMBERSHIP,
         draw=_draw,
         form=".3f",
         unit="AUC of the loss",

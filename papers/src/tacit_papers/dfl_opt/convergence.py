@@ -84,6 +84,8 @@ def _deep_training(protocol: str) -> Config:
         "CFL": {"name": "fedavg", "lr": INNER_RATE, "local_steps": INNER},
         "DFL": algorithm("DFL") | {"solver": {"solver": "inner", "mu": INNER_RATE, "steps": INNER}},
     }
+    # Does not change what is stored of CFL, which does not diverge.
+    may_diverge = {} if protocol == "CFL" else {"allow_divergence": True}
     return make_config(
         {
             "data": {"name": "cifar10", "scale": "standard"},
@@ -96,6 +98,7 @@ def _deep_training(protocol: str) -> Config:
                 "iterations_per_round": 50_000 // (8 * 128 * INNER),
                 "evaluate_every": 5,
                 "precision": "tf32",
+                **may_diverge,
             },
         }
     )

@@ -215,7 +215,6 @@ ARTIFACTS = (
         axes=("varied", "value", "rule"),
         cells=_fig6,
         claims=_losses("DP below", "equal curves"),
-        contradictions=contradictions.FIG6,
         draw=beside_paper(LABEL),
         protocol=f"{PROTOCOL}; local epochs are updates that do not mix",
     ),

@@ -67,18 +67,6 @@ def _dirichlet(claims: str, dataset: str, more: str = "") -> Contradiction:
 
 COVTYPE_DP = _tables("Covtype · *DP", "Covtype, Table 1", QUANTITIES)
 CLASSES = "Which clients get which classes and the CNN are"
-FIG6 = (
-    Contradiction(
-        "DP loses much against DSGT on average (points)",
-        Cause.OPEN,
-        "With 5 clients DP ends below DSGT ({{lppa/fig6: clients · 5 · DP}} and "
-        "{{lppa/fig6: clients · 5 · DSGT}}), with 20 above it ({{lppa/fig6: clients · 20 · DP}} "
-        "and {{lppa/fig6: clients · 20 · DSGT}}). Clients start from different weights, as in "
-        "Algorithm 1; the mean of many is small, DSGT stays on a plateau while λ falls, and noise "
-        "in γ⁰ moves DP off it. The distribution of the weights and the decay of λ are not given, "
-        "and were not searched for many clients.",
-    ),
-)
 TABLE1 = (_tables("Rcv1 · DP", "Rcv1, Table 1", TERMS), COVTYPE_DP)
 TABLE3 = (
     _tables("Rcv1 · *", "Rcv1, Table 3", TERMS, RCV1_STEPS),

@@ -28,7 +28,7 @@ class SimulatedTraining(FieldDescription):
             if simulation.t % every == 0 or simulation.t == experiment.steps:
                 records.append(simulation.observe())
         last = records[-1]
-        return {
+        values: Values = {
             **_accuracies(last),
             "loss": rounded(last.loss.mean),
             "consensus_distance": rounded(last.consensus_distance),
@@ -42,6 +42,7 @@ class SimulatedTraining(FieldDescription):
                 "accuracy": [_accuracies(record)["accuracy"] for record in records],
             },
         }
+        return values | ({} if simulation.diverged is None else {"diverged": simulation.diverged})
 
 
 def _accuracies(record: Record) -> dict[str, float | None]:
