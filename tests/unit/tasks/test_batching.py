@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from support.gradient_ways import batched, looped
 from tacit.tasks.batching import saved_numbers
+from tacit.tasks.batching.attention import _Attention
 from tacit.tasks.batching.multi_head import multi_head_attention
 from tacit.tasks.batching.rules import client_rules
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -166,6 +167,15 @@ def test_gradients_are_recorded_whatever_the_mode_of_the_caller():
         torch.testing.assert_close(expected, 2 * (theta - arrays[0]))
         with torch.no_grad():
             assert torch.equal(way(loss, theta, arrays), expected)
+
+
+def test_attention_on_a_gpu_refuses_to_be_differentiated_twice():
+    """Its backward pass is not recorded: a penalty on gradients would be left out."""
+    q, k, v = torch.randn(3, 1, 2, 4, 8).requires_grad_()
+    y = _Attention.apply(q, k, v, None, {})
+    (gradient,) = torch.autograd.grad(y.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        (y.sum() + gradient.square().sum()).backward()
 
 
 def test_rare_options_of_attention_are_those_of_torch():

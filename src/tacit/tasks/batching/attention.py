@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.models.attention import attention_arguments
@@ -34,6 +35,7 @@ class _Attention(torch.autograd.Function):
         return y.detach()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         needed = [x for x in ctx.own if x is not None and x.requires_grad]
         with strictly_deterministic(gradients[0].device):

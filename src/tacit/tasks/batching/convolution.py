@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.tasks.batching.kernels import compute_type, kernels_for, packed
@@ -25,6 +26,7 @@ class _Convolution(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         dy = gradients[0].contiguous()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from tacit.core.devices import tf32_allowed
 from tacit.tasks.batching.kernels import compute_type, kernels_for, packed
@@ -25,6 +26,7 @@ class _Linear(torch.autograd.Function):
         return y.view(*x.shape[:2], -1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         dy = gradients[0].contiguous()

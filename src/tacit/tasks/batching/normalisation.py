@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.tasks.batching.kernels import kernels_for, packed
@@ -26,6 +27,7 @@ class _GroupNorm(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mean, rstd = ctx.saved_tensors
         dx, dw, db = ctx.gpu.backward(x, w, gradients[0].contiguous(), mean, rstd)
@@ -61,6 +63,7 @@ class _LayerNorm(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mean, rstd = ctx.saved_tensors
         return *ctx.gpu.backward(x, w, gradients[0].contiguous(), mean, rstd), None, None
