@@ -142,6 +142,8 @@ def test_work_that_launches_nothing_cannot_be_captured():
     device = torch.device("cuda")
     with pytest.raises(UserWarning, match="empty"):
         captured(lambda: None, device)
+    with pytest.raises(ZeroDivisionError):
+        captured(lambda: 1 // 0, device)
     count = torch.zeros(1, device=device)
     captured(lambda: count.add_(1), device)()
     assert count.item() == 1

@@ -38,10 +38,12 @@ def captured(work: Work, device: torch.device, warm_up: int = 0, pool: Any = Non
             # Other threads of this process may keep using the GPU.
             with torch.cuda.graph(graph, pool, aside, capture_error_mode="thread_local"):
                 work()
-    except BaseException:
+    except BaseException as problem:
         torch.cuda.set_stream(stream)  # A failed capture may leave its own.
         torch.cuda.synchronize(device)
-        raise
+        # If work raised an error before it launched anything, that is why the graph is empty.
+        cause = problem.__context__ if isinstance(problem, UserWarning) else None
+        raise cause or problem from None
     replay: Work = graph.replay
     return replay
 
