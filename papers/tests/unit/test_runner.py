@@ -15,6 +15,7 @@ from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, DatasetCache, Published, Scale
 from tacit_papers.framework.claims import grade, mean_loss, number_claims, ordered
 from tacit_papers.framework.drawing import beside_paper, curves, write_figure
+from tacit_papers.framework.results import ArtifactResult, CellResult
 from tacit_papers.framework.results_file import ResultsFile
 from tacit_papers.framework.runner import Reproduction, ReproductionListener, run_artifact
 from tacit_papers.framework.summary import write_summary
@@ -102,6 +103,25 @@ def test_claims_are_judged_by_the_numbers(tmp_path):
         "masks are free": ("reproduced", "+0.05"),
         "noise costs": ("reproduced", "81 < 91"),
     }
+
+
+def test_an_order_within_the_standard_error_holds_in_part():
+    values = {"low": [70.0, 71.0, 72.0], "near": [73.0, 70.0, 71.5], "high": [80.0, 81.0, 82.0]}
+    cells = [
+        CellResult((name,), None, {}, {seed: {"score": one} for seed, one in enumerate(repeats)})
+        for name, repeats in values.items()
+    ]
+    result = ArtifactResult(("rule",), "score", ".1f", FULL, cells)
+
+    def judged(*names):
+        return ordered("order", "yes", [(name,) for name in names]).judge(result)
+
+    assert judged("low", "high").grade == "reproduced"
+    # Differences of 3, -1 and -0.5: their mean 0.5 has a standard error of 1.26.
+    unclear = judged("low", "near", "high")
+    assert unclear.grade == "partly"
+    assert unclear.reason == "within the standard error: 0.5 ± 1.3"
+    assert judged("near", "low").grade == "not reproduced"
 
 
 @pytest.mark.parametrize(

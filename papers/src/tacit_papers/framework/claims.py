@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -129,10 +130,26 @@ def mean_loss(
 def ordered(
     result: ArtifactResult, keys: Sequence[Key], metric: str | None = None, margin: float = 0.0
 ) -> ClaimVerdict:
-    """The means of some cells ascend, each by at least a margin."""
+    """The means of some cells ascend, each by at least a margin.
+
+    Partly, if one ascends by less than the standard error of the difference over the repeats.
+    """
     means = [result.mean(key, metric) for key in keys]
+    ours = " < ".join(f"{mean:.4g}" for mean in means)
     holds = [low + margin <= high for low, high in pairwise(means)]
-    return ClaimVerdict(grade_all(holds), " < ".join(f"{mean:.4g}" for mean in means))
+    unclear = [
+        f"{high - low:.2g} ± {error:.2g}"
+        for (low, high), pair, holding in zip(pairwise(means), pairwise(keys), holds, strict=True)
+        if holding and high - low < (error := standard_error(result.differences(*pair, metric)))
+    ]
+    if all(holds) and unclear:
+        return ClaimVerdict("partly", ours, f"within the standard error: {', '.join(unclear)}")
+    return ClaimVerdict(grade_all(holds), ours)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of a mean; zero if there is only one value, which tells nothing about it."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 @claim

@@ -24,33 +24,44 @@ class Panel:
     limits: tuple[float, float] | None = None
 
 
-def curve_panels(panels: Sequence[Panel], x: str, each: bool = False) -> Draw:
-    """Columns of the curves side by side: means over the repeats, or `each` repeat."""
+def curve_panels(panels: Sequence[Panel], x: str, each: bool = False, rows: bool = False) -> Draw:
+    """Columns of the curves side by side: means over the repeats, or `each` repeat.
+
+    With `rows`, the first labels of the cells have a row each.
+    """
 
     def draw(result: ArtifactResult) -> Figure:
+        titles = list(dict.fromkeys(cell.key[0] for cell in result.measured)) if rows else [""]
+        names = list(dict.fromkeys(cell.key[rows:] for cell in result.measured))
         with plot_style():
-            figure = Figure(figsize=(3.7 * len(panels), HEIGHT), layout="constrained")
-            row = figure.subplots(1, len(panels))
-            for axes, panel in zip(row, panels, strict=True):
-                for number, cell in enumerate(result.measured):
-                    repeats = [one["curve"] for one in cell.values.values()]
-                    plain = {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.2}
-                    style: dict[str, Any] = plain if each else line_style(number)
-                    for curve in repeats if each else [result.curve(cell.key)]:
-                        y = numbers(curve[panel.column])
-                        axes.plot(curve[x], y, label=" · ".join(cell.key), **style)
-                axes.set_xlabel(x)
-                axes.set_ylabel(panel.label)
-                if panel.log:
-                    log_scale(axes, nonpositive="mask")
-                if panel.limits:
-                    axes.set_ylim(panel.limits)
-                if each:
-                    axes.set_title(_diverging(result, panel), color=MUTED, fontsize=9)
-            named = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
-            title = {"title": "a line per repeat", "title_fontsize": 9} if each else {}
+            size = (3.7 * len(panels), HEIGHT * (1 + 0.7 * (len(titles) - 1)))
+            figure = Figure(figsize=size, layout="constrained")
+            grid = figure.subplots(len(titles), len(panels), squeeze=False)
+            named: dict[str, Any] = {}
+            for title, row in zip(titles, grid, strict=True):
+                for axes, panel in zip(row, panels, strict=True):
+                    for cell in result.measured:
+                        if rows and cell.key[0] != title:
+                            continue
+                        number, label = names.index(cell.key[rows:]), " · ".join(cell.key[rows:])
+                        repeats = [one["curve"] for one in cell.values.values()]
+                        plain = {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.2}
+                        style: dict[str, Any] = plain if each else line_style(number)
+                        for curve in repeats if each else [result.curve(cell.key)]:
+                            y = numbers(curve[panel.column])
+                            (named[label],) = axes.plot(curve[x], y, label=label, **style)
+                    axes.set_xlabel(x if title == titles[-1] else "")
+                    axes.set_ylabel(panel.label)
+                    axes.set_title(title, fontsize=10)
+                    if panel.log:
+                        log_scale(axes, nonpositive="mask")
+                    if panel.limits:
+                        axes.set_ylim(panel.limits)
+                    if each:
+                        axes.set_title(_diverging(result, panel), color=MUTED, fontsize=9)
+            heading = {"title": "a line per repeat", "title_fontsize": 9} if each else {}
             where = {"loc": "outside lower center", "ncols": min(4, len(named))}
-            figure.legend(named.values(), named.keys(), **where, **title)
+            figure.legend(named.values(), named.keys(), **where, **heading)
         return figure
 
     return draw

@@ -93,10 +93,13 @@ class ArtifactResult:
         self.mean(key)  # raises NotMeasured
         return mean_and_deviation(self[key].numbers(self.metric), self.form)
 
-    def differences(self, key: Key, other: Key) -> list[float]:
+    def differences(self, key: Key, other: Key, metric: str | None = None) -> list[float]:
         """The metric of one cell minus that of another, paired by seed."""
+        name = metric or self.metric
         one, two = self[key].values, self[other].values
-        return [one[seed][self.metric] - two[seed][self.metric] for seed in one if seed in two]
+        shared = [seed for seed in one if name in one[seed] and name in two.get(seed, {})]
+        highs, lows = (numbers(values[seed][name] for seed in shared) for values in (one, two))
+        return [high - low for high, low in zip(highs, lows, strict=True)]
 
     def curve(self, key: Key, name: str = "curve") -> dict[str, list[float]]:
         """Columns of equal length, such as a history, averaged over the repeats."""
