@@ -209,11 +209,13 @@ def _make_dataclass(key: str, owner: str, kind: type[Any], options: dict[str, An
 
 def _check_fields(key: str, owner: str, kind: type[Any], options: dict[str, Any]) -> None:
     """Raise Misuse for options that a dataclass does not have or that are missing."""
-    known = options_of(kind)
+    known, hints = options_of(kind), get_type_hints(kind)
     check_names(key, options, known, owner)
     for name, field in known.items():
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in options:
+            example = "[10, 20]" if get_origin(hints[name]) is tuple else "0.05"
             raise Misuse(
-                f"{owner} needs {key}.{name}, which is not set.", f"Add it, e.g. {name} = 0.05."
+                f"{owner} needs {key}.{name}, which is not set.",
+                f"Add it, e.g. {name} = {example}.",
             )

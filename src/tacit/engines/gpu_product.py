@@ -12,12 +12,12 @@ BLOCK = 2048
 
 @triton.jit
 def _product_kernel(
-    begin, source, weight, x, out, width, x_stride, out_stride, ACCUMULATE: tl.constexpr,
+    begin, source, weight, x, out, rows, width, x_stride, out_stride, ACCUMULATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     # Rows that are computed at the same time read the same columns of rows that they share.
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row = (tl.program_id(0) % rows).to(tl.int64)
+    column = (tl.program_id(0) // rows).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
     out += row * out_stride
     if ACCUMULATE:
@@ -34,8 +34,9 @@ def write(
     begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, accumulate: bool
 ) -> None:
     """Write A·x into `out` [n, P], or add it, for entries of A in rows `begin` [n + 1]."""
-    grid = (len(out), triton.cdiv(x.shape[1], BLOCK))
+    # One dimension: CUDA allows 2³¹ programs in the first, and 65,535 in the others.
+    grid = (len(out) * triton.cdiv(x.shape[1], BLOCK),)
     _product_kernel[grid](
-        begin, source, weight, x, out, x.shape[1], x.stride(0), out.stride(0),
+        begin, source, weight, x, out, len(out), x.shape[1], x.stride(0), out.stride(0),
         ACCUMULATE=accumulate, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,7 +89,7 @@ class PlainAttention(nn.MultiheadAttention):
         mask = added_mask(key_padding_mask, attn_mask, self.num_heads, scores)
         if mask is not None:
             scores = scores + mask
-        weights = scores.softmax(-1)
+        weights = attention_weights(scores, masked=mask is not None)
         if dropping:
             assert self.keys is not None
             weights = weights * self.keys.factors(weights, self.p)
@@ -144,6 +144,46 @@ def project(
 def by_head(x: Tensor, heads: int) -> Tensor:
     """[B, length, E] as [B, heads, length, E/heads]."""
     return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def plain_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    factors: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """`scaled_dot_product_attention` in plain operations.
+
+    `factors` gives what to multiply the weights [..., length, length] by.
+    """
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    elif mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    weights = attention_weights(scores, masked=mask is not None)
+    if factors is not None:
+        weights = weights * factors(weights)
+    return weights @ value
+
+
+def attention_weights(scores: Tensor, *, masked: bool) -> Tensor:
+    """The softmax of scores [..., length, length]; zero in rows whose scores are all −∞.
+
+    So has torch's `scaled_dot_product_attention`; the softmax alone would be NaN there. Without a
+    mask there are no such rows.
+    """
+    if not masked:
+        return scores.softmax(-1)
+    blind = scores.isneginf().all(-1, keepdim=True)
+    return scores.masked_fill(blind, 0).softmax(-1).masked_fill(blind, 0)
 
 
 def added_mask(

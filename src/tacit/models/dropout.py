@@ -134,6 +134,7 @@ class KeyedDropout(nn.Module):
         by_channel: Whether whole channels are dropped, as by `nn.Dropout2d`.
         alpha: Whether mean and variance are kept for SELU, as by `nn.AlphaDropout`.
         usual: The kind of layer in whose place it is.
+        inplace: Whether the result is also written over the input.
     """
 
     def __init__(
@@ -143,14 +144,19 @@ class KeyedDropout(nn.Module):
         by_channel: bool = False,
         alpha: bool = False,
         usual: type[torch_dropout._DropoutNd] = nn.Dropout,
+        inplace: bool = False,
     ) -> None:
         super().__init__()
         self.p, self.keys, self.by_channel, self.alpha = p, keys, by_channel, alpha
-        self.usual = usual
+        self.usual, self.inplace = usual, inplace
 
     def forward(self, x: Tensor) -> Tensor:
         if self.keys.keys is None:
             return x
+        dropped = self._dropped(x)
+        return x.copy_(dropped) if self.inplace else dropped
+
+    def _dropped(self, x: Tensor) -> Tensor:
         if not self.alpha:
             return x * self.keys.factors(x, self.p, self.by_channel)
         kept = self.keys.keep(x.shape, self.p, self.by_channel).to(x.dtype)
@@ -223,8 +229,12 @@ def without_keys(module: nn.Module) -> nn.Module:
         # With repetitions: one layer may have several names.
         for name, child in list(layer._modules.items()):
             if isinstance(child, KeyedDropout):
-                setattr(layer, name, child.usual(child.p))
-    return module.usual(module.p) if isinstance(module, KeyedDropout) else module
+                setattr(layer, name, _usual(child))
+    return _usual(module) if isinstance(module, KeyedDropout) else module
+
+
+def _usual(layer: KeyedDropout) -> nn.Module:
+    return layer.usual(layer.p, layer.inplace)
 
 
 def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
@@ -245,7 +255,7 @@ def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
         return None
     for kind, (by_channel, alpha) in REPLACED.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
-            return KeyedDropout(layer.p, keys, by_channel, alpha, kind)
+            return KeyedDropout(layer.p, keys, by_channel, alpha, kind, layer.inplace)
     raise Misuse(
         f"The model has a {type(layer).__name__} with p = {layer.p}, which draws from a hidden "
         "random stream.",

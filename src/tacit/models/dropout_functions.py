@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from tacit.models.attention import attention_arguments
+from tacit.models.attention import attention_arguments, plain_attention
 from tacit.models.dropout import KeyedDropout, MaskKeys
 
 # What each function drops: whether channels, and whether it is for SELU.
@@ -49,8 +48,12 @@ class KeyedFunctions(TorchFunctionMode):
     def _dropout(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
         bound = inspect.signature(func).bind(*args, **options)
         bound.apply_defaults()
-        x, p, training = (bound.arguments[name] for name in ("input", "p", "training"))
-        return KeyedDropout(p, self.keys, *DROPOUTS[func])(x) if training and p > 0 else x
+        x, p, training, inplace = (
+            bound.arguments[name] for name in ("input", "p", "training", "inplace")
+        )
+        if not training or p == 0:
+            return x
+        return KeyedDropout(p, self.keys, *DROPOUTS[func], inplace=inplace)(x)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
         (query, key, value, mask), options = attention_arguments(*args, **kwargs)
@@ -59,15 +62,7 @@ class KeyedFunctions(TorchFunctionMode):
             # Grouped queries have no keyed dropout: what it draws is found, and refused.
             rate = rate if grouped else 0.0
             return functional.scaled_dot_product_attention(query, key, value, mask, rate, **options)
-        scale = options.get("scale")
-        scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-        if options["is_causal"]:
-            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-            scores = scores.masked_fill(hidden, -torch.inf)
-        elif mask is not None and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        elif mask is not None:
-            scores = scores + mask
-        weights = scores.softmax(-1)
-        output: Tensor = weights * self.keys.factors(weights, rate) @ value
-        return output
+        return plain_attention(
+            query, key, value, mask, is_causal=options["is_causal"], scale=options.get("scale"),
+            factors=lambda weights: self.keys.factors(weights, rate),
+        )  # fmt: skip

@@ -76,6 +76,22 @@ def logits_of(output: Any) -> Tensor:
     )
 
 
+def check_loss(criterion: Criterion) -> None:
+    """Raise Misuse if a loss is no function, or has parameters, which nobody would train."""
+    given: Any = criterion
+    if not callable(given):
+        raise Misuse(f"loss is {given!r}.", "Give a function of the output and the targets.")
+    trained = dict(given.named_parameters()) if isinstance(given, nn.Module) else {}
+    names = [name for name, parameter in trained.items() if parameter.requires_grad]
+    if names:
+        raise Misuse(
+            f"The loss has trainable parameters, such as {names[0]!r}, but clients train and "
+            "exchange those of the model only.",
+            "Make them part of the model, which may return what the loss needs of them, or freeze "
+            "them: loss.requires_grad_(False).",
+        )
+
+
 def fitting_criterion(criterion: Criterion, output: Tensor, targets: Tensor) -> Criterion:
     """The loss for outputs and targets of these shapes: the given one unless it does not fit them.
 
@@ -112,6 +128,8 @@ def check_targets(criterion: Criterion, output: Tensor, targets: Tensor) -> None
         output: Of a few samples.
         targets: Of all samples.
     """
+    if targets.is_complex() and isinstance(criterion, BinaryLoss | StandardizedLoss):
+        raise Misuse("Targets are complex numbers.", "Give real ones.")
     if isinstance(criterion, BinaryLoss):
         # Numbers between are probabilities.
         if bool(((targets < 0) | (targets > 1)).any()):
@@ -129,9 +147,10 @@ def check_targets(criterion: Criterion, output: Tensor, targets: Tensor) -> None
             )
         return
     tokens = isinstance(criterion, TokenLoss)
-    inner = criterion.criterion if isinstance(criterion, TokenLoss) else criterion
+    inner = _inner(criterion)
     plain = inner is functional.cross_entropy or isinstance(inner, nn.CrossEntropyLoss)
-    if not plain or targets.is_floating_point() or output.ndim < 2:
+    whole = not (targets.is_floating_point() or targets.is_complex())
+    if not (plain and whole) or output.ndim < 2:
         return
     classes = output.shape[-1 if tokens else 1]
     used = targets[targets != ignored_class(criterion)]
@@ -145,10 +164,17 @@ def check_targets(criterion: Criterion, output: Tensor, targets: Tensor) -> None
 
 def ignored_class(criterion: Criterion) -> int:
     """The class that a loss ignores."""
-    inner: Any = criterion.criterion if isinstance(criterion, TokenLoss) else criterion
-    # The loss itself, if each thread has a copy of it.
-    ignored = getattr(getattr(inner, "original", inner), "ignore_index", IGNORED)
+    ignored = getattr(_inner(criterion), "ignore_index", IGNORED)
     return ignored if isinstance(ignored, int) else IGNORED
+
+
+def _inner(criterion: Criterion) -> Any:
+    """The loss that a criterion applies."""
+    inner: Any = criterion
+    if isinstance(criterion, TokenLoss | BinaryLoss | StandardizedLoss):
+        inner = criterion.criterion
+    # The loss itself, if each thread has a copy of it.
+    return getattr(inner, "original", inner)
 
 
 def _is_one_logit(output: Tensor, targets: Tensor) -> bool:

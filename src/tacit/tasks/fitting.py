@@ -21,24 +21,41 @@ from tacit.tasks.criteria import (
     fitting_criterion,
 )
 from tacit.tasks.evaluation import TestSet
+from tacit.tasks.finite import check_finite
 from tacit.tasks.flat import FlatModule, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, InputLayout, read_part
+from tacit.tasks.loss_trial import try_loss
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.pure import thread_safe
-from tacit.tasks.purity import check_repeatable
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A loss that fits a model's output, and the types that the arrays must have."""
+    """A loss that fits a model's output, and the types that the arrays must have.
+
+    `output` is that of two samples.
+    """
 
     criterion: Criterion
     dtypes: tuple[torch.dtype, ...]
+    output: Tensor
 
     def convert(self, arrays: Sequence[Tensor]) -> Part:
         """The arrays in these types; those that have them are not copied."""
         pairs = zip(arrays, self.dtypes, strict=False)
         return tuple(array.to(dtype) for array, dtype in pairs)
+
+    def check(self, arrays: Sequence[Tensor]) -> None:
+        """Raise Misuse if held-out arrays change in these types, or targets do not fit."""
+        for array, dtype in zip(arrays, self.dtypes, strict=True):
+            # Whole numbers in another type are the same numbers.
+            loses = not torch.can_cast(array.dtype, dtype)
+            if loses and (array.is_complex() or bool((array.to(dtype) != array).any())):
+                raise Misuse(
+                    f"An array is {_name(array.dtype)}, and clients' data are {_name(dtype)}.",
+                    "Give numbers of the kind that the clients have.",
+                )
+        check_targets(self.criterion, self.output, arrays[-1].to(self.dtypes[-1]))
 
 
 def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
@@ -56,21 +73,21 @@ def fit(flat: FlatModule, arrays: Part, criterion: Criterion) -> Fit:
         Misuse: If the model fails on the inputs or is not pure, or the loss on its output.
     """
     inputs, targets = flat.layout.split(arrays)
-    types = [flat.dtype if array.is_floating_point() else array.dtype for array in inputs]
+    types = [_own_type(array, flat.dtype, array.dtype) for array in inputs]
     output, types = _trial(flat, inputs, types)
     _check_samples_first(flat, inputs, types, output)
     flat.check(*_first_two(inputs, types))
-    types += [flat.dtype if array.is_floating_point() else torch.int64 for array in targets]
+    types += [_own_type(array, flat.dtype, torch.int64) for array in targets]
     some = _first_two(targets, types[len(inputs) :])
     if len(some) == 1:
         criterion = fitting_criterion(criterion, output, some[0])
-        check_targets(criterion, output, targets[0])
-    _try_loss(criterion, output, some)
+        check_targets(criterion, output, targets[0].to(types[-1]))
+    try_loss(criterion, output, some)
     if isinstance(criterion, TokenLoss | BinaryLoss | StandardizedLoss):
         criterion = replace(criterion, criterion=thread_safe(criterion.criterion))
     else:
         criterion = thread_safe(criterion)
-    return Fit(criterion, tuple(types))
+    return Fit(criterion, tuple(types), output)
 
 
 def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
@@ -88,8 +105,12 @@ def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
                 f"{tuple(own.shape)}.",
                 "Give as many inputs as targets, of the same shapes as the clients have.",
             )
+    with prefix_errors("The test data"):
+        fitted.check(arrays)
     *inputs, targets = fitted.convert(arrays)
-    return TestSet(flat, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
+    tested = Parts.split((*inputs, targets), [torch.arange(len(targets))])
+    check_finite(ModuleLoss(flat, fitted.criterion), tested, test=True)
+    return TestSet(flat.in_evaluation, fitted.criterion, inputs[0], targets, tuple(inputs[1:]))
 
 
 def held_out_per_client(
@@ -111,32 +132,7 @@ def held_out_per_client(
     )
     several = bool(own[0].further)
     pairs = [((one.x, *one.further) if several else one.x, one.y) for one in own]
-    return TestSet(flat, fitted.criterion, x, y, tuple(further)), pairs
-
-
-def check_missing(loss: ModuleLoss, held: Parts) -> None:
-    """Raise Misuse if the data have NaN that the loss cannot take."""
-    for array in held.arrays:
-        if not array.is_floating_point() or not bool(torch.isnan(array).any()):
-            continue
-        bad = torch.isnan(array).flatten(1).any(1) if array.ndim > 1 else torch.isnan(array)
-        for client in range(held.clients):
-            rows = held.order[held.offsets[client] : held.offsets[client + 1]]
-            found = bad[rows].nonzero().flatten()
-            if not len(found):
-                continue
-            sample = int(found[0])
-            # A model may have a way to deal with missing values.
-            arrays = (one[rows[sample]][None] for one in held.arrays)
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                value = loss(loss.flat.weights(), *arrays)
-            if not bool(torch.isnan(value)):
-                return
-            raise Misuse(
-                f"The data of client {client} have NaN in sample {sample}"
-                f"{f' and {len(found) - 1} more' if len(found) > 1 else ''}.",
-                "Fill in missing values, or remove these samples; tacit.data.from_tables does it.",
-            )
+    return TestSet(flat.in_evaluation, fitted.criterion, x, y, tuple(further)), pairs
 
 
 def check_augment(augment: Augment, held: Parts, layout: InputLayout) -> None:
@@ -154,7 +150,7 @@ def _trial(
     flat: FlatModule, inputs: Part, types: list[torch.dtype]
 ) -> tuple[Tensor, list[torch.dtype]]:
     """The output for two samples, and the types in which the model takes its inputs."""
-    real = [dtype if dtype == torch.bool else flat.dtype for dtype in types]
+    real = [dtype if dtype == torch.bool or dtype.is_complex else flat.dtype for dtype in types]
     problem = None
     for tried in [types] if real == types else [types, real]:
         some = _first_two(inputs, tried)
@@ -173,9 +169,14 @@ def _trial(
         for name, array in zip(names, inputs, strict=True)
     )
     assert problem is not None
+    remedy = "Give inputs of the shape and type that it takes, with the samples as first dimension."
+    if any(array.is_complex() for array in inputs):
+        remedy = (
+            "Give real inputs, with torch.view_as_real, or a model that takes complex ones, such "
+            "as one that begins with torch.view_as_real."
+        )
     raise Misuse(
-        f"The model fails on two samples, {given}: {first_line(problem)}.",
-        "Give inputs of the shape and type that it takes, with the samples as first dimension.",
+        f"The model fails on two samples, {given}: {first_line(problem)}.", remedy
     ) from problem
 
 
@@ -198,32 +199,17 @@ def _check_samples_first(
     )
 
 
+def _own_type(array: Tensor, real: torch.dtype, whole: torch.dtype) -> torch.dtype:
+    """The type in which an array is tried: complex numbers stay what they are."""
+    if array.is_complex():
+        return array.dtype
+    return real if array.is_floating_point() else whole
+
+
 def _first_two(arrays: Part, types: Sequence[torch.dtype]) -> list[Tensor]:
     """Copies of two samples: a model may write into what it gets."""
     pairs = zip(arrays, types, strict=True)
     return [array[:2].to(dtype, copy=True) for array, dtype in pairs]
-
-
-def _try_loss(criterion: Criterion, output: Tensor, targets: Sequence[Tensor]) -> None:
-    shapes = f"{tuple(output.shape)} and targets of shape " + ", ".join(
-        str(tuple(array.shape)) for array in targets
-    )
-    try:
-        value = check_repeatable("loss", lambda: criterion(output, *targets))
-    except Misuse:
-        raise
-    except Exception as error:  # users' losses raise many kinds
-        raise Misuse(
-            f"The loss fails for an output of shape {shapes}: {first_line(error)}.",
-            "Give a `loss` that takes them, or a model and targets that fit it: for "
-            "cross-entropy, an output per class and whole numbers as targets.",
-        ) from error
-    if not isinstance(value, Tensor) or value.ndim:
-        kind = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value)
-        raise Misuse(
-            f"The loss for an output of shape {shapes} is {kind}.",
-            "Return one number as a tensor, e.g. the mean over the samples.",
-        )
 
 
 def _name(dtype: torch.dtype) -> str:

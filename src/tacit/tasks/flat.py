@@ -30,6 +30,11 @@ class FlatModule:
     """
 
     def __init__(self, module: nn.Module, layout: InputLayout = ONE_INPUT) -> None:
+        if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+            raise Misuse(
+                'The model is on the device "meta", where parameters have no values.',
+                'Make it on the CPU, or call model.to_empty(device="cpu") and load its weights.',
+            )
         self.layout, self._pure = layout, PureModule.of(module, layout)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         if not named:
@@ -54,6 +59,7 @@ class FlatModule:
         self._copies = self._pure.per_thread()
         # Where it was copied to: frozen parameters are on each device once.
         self._moved: dict[torch.device, FlatModule] = {}
+        self._in_evaluation: FlatModule | None = None
 
     @property
     def keyed(self) -> bool:
@@ -64,6 +70,11 @@ class FlatModule:
     def module(self) -> nn.Module:
         """The module, with keyed dropout."""
         return self._pure.module
+
+    @property
+    def in_evaluation(self) -> FlatModule:
+        """This module as it evaluates: itself, unless evaluation mode changes its output."""
+        return self._in_evaluation or self
 
     def unflatten(self, theta: Parameters) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
@@ -118,6 +129,9 @@ class FlatModule:
         """
         self._pure = self._pure.checked(*inputs)
         self._copies = self._pure.per_thread()
+        if (evaluated := self._pure.in_evaluation(inputs)) is not self._pure:
+            self._in_evaluation = self._with(evaluated)
+            self._in_evaluation._moved = {}
 
     def _with(self, pure: PureModule) -> FlatModule:
         other = copy.copy(self)

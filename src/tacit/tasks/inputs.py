@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
-from tacit.tasks.criteria import IGNORED
-from tacit.tasks.parts import Part, as_part, as_tensor, no_samples, owner_name
+from tacit.tasks.parts import Part, as_part
+from tacit.tasks.samples import is_structured, owner_name, read_dataset
 
 LOADERS = torch.utils.data.DataLoader, torch.utils.data.IterableDataset
 # The key of the targets where a part or a sample is a dictionary.
@@ -56,7 +56,7 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
     owner = owner_name(client)
     if isinstance(part, Mapping):
         return _read_mapping(part, client, owner)
-    if isinstance(part, tuple | list) and part and _is_structured(part[0]):
+    if isinstance(part, tuple | list) and part and is_structured(part[0]):
         inputs, others = part[0], part[1:]
         names = tuple(inputs) if isinstance(inputs, Mapping) else ()
         arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
@@ -73,7 +73,7 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
         )
     is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
     if is_dataset and not isinstance(part, tuple | list | Tensor | np.ndarray):
-        return read_part(_from_dataset(part, client, owner), client)
+        return read_part(read_dataset(part, client), client)
     return as_part(part, client), ONE_INPUT
 
 
@@ -117,41 +117,3 @@ def _read_mapping(part: Mapping[str, Any], client: int, owner: str) -> tuple[Par
     names = tuple(name for name in part if name != target)
     arrays = as_part([part[name] for name in (*names, target)], client)
     return arrays, InputLayout(len(names), names)
-
-
-def _is_structured(inputs: Any) -> bool:
-    """Whether inputs are several arrays; a list of numbers is one array."""
-    if isinstance(inputs, Mapping):
-        return True
-    several = isinstance(inputs, tuple | list) and bool(inputs)
-    return several and all(isinstance(one, Tensor | np.ndarray) for one in inputs)
-
-
-def _from_dataset(dataset: Any, client: int, owner: str) -> Any:
-    """The samples of a Dataset as arrays, in the structure of one sample."""
-    samples = [dataset[k] for k in range(len(dataset))]
-    if not samples:
-        raise no_samples(client)
-    if isinstance(samples[0], Mapping):
-        return _stacked(samples, owner)
-    columns = zip(
-        *(one if isinstance(one, tuple | list) else (one,) for one in samples), strict=True
-    )
-    return tuple(_stacked(column, owner) for column in columns)
-
-
-def _stacked(values: Sequence[Any], owner: str) -> Any:
-    """One array, or as many as each value has."""
-    first = values[0]
-    if isinstance(first, Mapping):
-        return {name: _stacked([one[name] for one in values], owner) for name in first}
-    if _is_structured(first):
-        return tuple(_stacked(column, owner) for column in zip(*values, strict=True))
-    arrays = [as_tensor(one, owner) for one in values]
-    shapes = sorted({tuple(one.shape) for one in arrays})
-    if len(shapes) > 1:
-        raise Misuse(
-            f"{owner} has samples of different shapes, such as {shapes[0]} and {shapes[-1]}.",
-            f"Pad them to one shape; cross-entropy ignores targets of {IGNORED}.",
-        )
-    return torch.stack(arrays)

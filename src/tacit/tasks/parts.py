@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse, first_line
+from tacit.core.errors import Misuse
+from tacit.tasks.samples import as_tensor, no_samples, owner_name, read_dataset
 
 Part = tuple[Tensor, ...]
 
@@ -41,11 +42,20 @@ class Parts:
             if len(set(sizes)) != 1 or sizes[0] < 0:
                 raise Misuse(
                     f"The arrays of client {i} have {sizes} samples (-1: no sample dimension).",
-                    "Mini-batches need arrays of one length per client; "
-                    "for a loss of the whole part, leave batch_size out.",
+                    "Give every client as many targets as inputs; only Task.from_loss without "
+                    "batch_size takes arrays of different lengths.",
                 )
         offsets = _offsets([part[0] for part in parts])
-        arrays = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        for i, part in enumerate(parts):
+            shapes, first = ([tuple(array.shape[1:]) for array in one] for one in (part, parts[0]))
+            if shapes != first:
+                raise Misuse(
+                    f"The samples of client {i} have the shapes {_listed(shapes)}, those of "
+                    f"client 0 {_listed(first)}.",
+                    "Give every client's samples one shape: the same features, and targets [n] or "
+                    "[n, 1] everywhere.",
+                )
+        arrays = tuple(_joined(column) for column in zip(*parts, strict=True))
         return cls(arrays, torch.arange(len(arrays[0])), offsets)
 
     @property
@@ -72,44 +82,20 @@ class Parts:
 def as_part(part: Any, client: int) -> Part:
     """One client's data as tensors, from a tensor, a tuple of tensors or a map-style Dataset."""
     if isinstance(part, Tensor | np.ndarray):
-        return (torch.as_tensor(part),)
+        return (as_tensor(part, owner_name(client)),)
     if isinstance(part, tuple | list):
         if not part:
             raise Misuse(
                 f"Client {client} has an empty part.", "Give every client at least one array."
             )
         return tuple(as_tensor(array, owner_name(client)) for array in part)
-    if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
-        samples = [part[k] for k in range(len(part))]
-        if not samples:
-            raise no_samples(client)
-        columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
-        return tuple(
-            torch.stack([as_tensor(value, owner_name(client)) for value in column])
-            for column in columns
-        )
+    is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
+    if is_dataset and not isinstance(part, Mapping):
+        return as_part(read_dataset(part, client), client)
     raise Misuse(
         f"The part of client {client} is a {type(part).__name__}.",
         "Give a tensor, a tuple of tensors (such as (x, y)), or a torch Dataset per client.",
     )
-
-
-def as_tensor(values: Any, owner: str) -> Tensor:
-    """Numbers as a tensor; raises Misuse if they are none."""
-    try:
-        return torch.as_tensor(values)
-    # torch raises several kinds.
-    except (TypeError, ValueError, RuntimeError) as problem:
-        raise Misuse(
-            f"{owner} holds a {type(values).__name__} that is no array: {first_line(problem)}.",
-            "Give tensors or numpy arrays of numbers, all samples of one shape; images become "
-            "tensors by a transform of their Dataset.",
-        ) from problem
-
-
-def owner_name(client: int) -> str:
-    """Whose data these are, for messages; −1: the test set's."""
-    return "The test set" if client < 0 else f"The part of client {client}"
 
 
 def as_parts(parts: Sequence[Any]) -> list[Part]:
@@ -129,6 +115,18 @@ def as_parts(parts: Sequence[Any]) -> list[Part]:
     return held
 
 
+def _joined(arrays: Sequence[Tensor]) -> Tensor:
+    # torch finds no common type of these and others.
+    wide = torch.uint16, torch.uint32, torch.uint64
+    if len({one.dtype for one in arrays}) > 1:
+        arrays = [one.long() if one.dtype in wide else one for one in arrays]
+    return torch.cat(list(arrays))
+
+
+def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(map(str, shapes))
+
+
 def _offsets(owned: Sequence[Tensor]) -> Tensor:
     sizes = [len(samples) for samples in owned]
     if not sizes:
@@ -136,7 +134,3 @@ def _offsets(owned: Sequence[Tensor]) -> Tensor:
     if 0 in sizes:
         raise no_samples(sizes.index(0))
     return torch.tensor([0, *np.cumsum(sizes)], dtype=torch.int64)
-
-
-def no_samples(client: int) -> Misuse:
-    return Misuse(f"Client {client} has no samples.", "Give every client at least one sample.")

@@ -25,10 +25,12 @@ from tacit.tasks.purity import (
     check_deterministic,
     check_gradient,
     check_layers,
-    check_mask_order,
+    check_masks,
     check_pure,
+    has_same_output,
     hidden_draws,
     is_known,
+    light_copy,
 )
 
 
@@ -124,8 +126,14 @@ class PureModule:
             check_gradient(pure, inputs)
         if pure.masks is not None:
             pure._find_batch_dims(pure.masks, inputs)
-            check_mask_order(pure, inputs)
+            check_masks(pure, inputs)
         return pure
+
+    def in_evaluation(self, inputs: Part) -> PureModule:
+        """A copy in evaluation mode, if that changes the output for these inputs; or this one."""
+        other = light_copy(self)
+        other.module.eval()
+        return self if has_same_output(other, self, inputs) else other
 
     def _find_batch_dims(self, masks: MaskKeys, inputs: Part) -> None:
         shapes = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,7 +33,7 @@ TOLERANCE, AGAIN = 1e-3, 1e-5
 
 
 def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
-    """Run `work` once and return its result; raise Misuse if it drew from torch's random stream."""
+    """Run `work` once and return its result; raise Misuse if it drew from a random stream."""
     drew, result = draws(work)
     if drew:
         raise hidden_draws(name)
@@ -60,11 +62,25 @@ def check_repeatable(name: str, work: Callable[[], Any]) -> Any:
 
 
 def draws(work: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whether work draws from torch's random stream, which is left as it was; and its result."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        stream = torch.get_rng_state()
-        result = work()
-        return not torch.equal(stream, torch.get_rng_state()), result
+    """Whether work draws from a hidden random stream, and its result.
+
+    The streams are those of torch, NumPy and Python, and are left as they were.
+    """
+    numpy_stream, python_stream = np.random.get_state(), random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            stream = torch.get_rng_state()
+            result = work()
+            same = torch.equal(stream, torch.get_rng_state())
+        same = same and random.getstate() == python_stream
+        return not (same and _same_numpy_stream(numpy_stream)), result
+    finally:
+        np.random.set_state(numpy_stream)
+        random.setstate(python_stream)
+
+
+def _same_numpy_stream(before: Any) -> bool:
+    return all(map(np.array_equal, before, np.random.get_state()))
 
 
 def check_layers(module: nn.Module) -> None:
@@ -133,6 +149,11 @@ def _is_known_layer(layer: nn.Module) -> bool:
     return known and calls and not any(hooks) and not isinstance(layer, nn.MultiheadAttention)
 
 
+def has_backward_hooks(module: nn.Module) -> bool:
+    """Whether a layer has hooks of its backward pass, which torch.func does not call."""
+    return any(layer._backward_hooks or layer._backward_pre_hooks for layer in module.modules())
+
+
 def check_pure(pure: PureModule, inputs: Part) -> bool:
     """Return whether a module draws nothing at random but what is keyed.
 
@@ -160,11 +181,7 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
             "Make it a parameter, or use a layer without such a buffer (nn.GroupNorm for "
             "BatchNorm, weight_norm for spectral_norm).",
         )
-    if not all(map(torch.equal, given, inputs)):
-        raise Misuse(
-            "The model changes its inputs when it is called.",
-            "Let it change a copy: x = 2 * x instead of x.mul_(2).",
-        )
+    _check_unchanged(given, inputs)
     # Other samples, whose output must not depend on those before.
     others = tuple(array[-1:].expand(array.shape).clone() for array in inputs)
     with torch.no_grad():
@@ -176,6 +193,19 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
             "Remove the state from forward, and random steps but for dropout.",
         )
     return True
+
+
+def has_same_output(pure: PureModule, other: PureModule, inputs: Part) -> bool:
+    """Whether two modules agree on some inputs, but for rounding."""
+    # Torch's fast path of encoders, in evaluation, leaves out tokens that are masked.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            one, two = (logits_of(module.trial(inputs)) for module in (pure, other))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return one.shape == two.shape and _agree([one], [two])
 
 
 def check_gradient(pure: PureModule, inputs: Part) -> None:
@@ -213,13 +243,25 @@ def check_gradient(pure: PureModule, inputs: Part) -> None:
         )
 
 
-def check_mask_order(pure: PureModule, inputs: Part) -> None:
-    """Raise Misuse if the dropout of a sample goes by the keys of others.
+def _check_unchanged(given: Part, inputs: Part) -> None:
+    if not all(map(torch.equal, given, inputs)):
+        raise Misuse(
+            "The model changes its inputs when it is called.",
+            "Let it change a copy: x = 2 * x instead of x.mul_(2), and apply no dropout to them in "
+            "place.",
+        )
+
+
+def check_masks(pure: PureModule, inputs: Part) -> None:
+    """Raise Misuse if dropout changes the inputs, or goes by the keys of other samples.
 
     In another order, samples and keys must give the same outputs in that order.
     """
     tried, swapped = light_copy(pure), tuple(array.flip(0) for array in inputs)
-    keys = torch.arange(len(inputs[0]))
+    keys, given_inputs = torch.arange(len(inputs[0])), tuple(array.clone() for array in inputs)
+    with torch.no_grad():
+        tried.trial(given_inputs, keys)
+    _check_unchanged(given_inputs, inputs)
     for given in (None, keys):
         back = None if given is None else given.flip(0)
         with torch.no_grad():

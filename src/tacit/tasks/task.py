@@ -20,8 +20,10 @@ from tacit.data.dataset import Dataset, Target
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.client_tests import ClientTests
+from tacit.tasks.criteria import check_loss
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
-from tacit.tasks.fitting import check_augment, check_missing, fit, held_out, held_out_per_client
+from tacit.tasks.finite import check_finite
+from tacit.tasks.fitting import check_augment, fit, held_out, held_out_per_client
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, is_per_client, read_parts
 from tacit.tasks.local_parameters import LocalParameters
@@ -151,6 +153,7 @@ class Task:
         check_choice("init", init, ("module", "same", "independent"))
         if not isinstance(module, nn.Module):
             raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
+        check_loss(loss)
         names: tuple[str, ...] = ()
         disclosure = ""
         preprocessing: Mapping[str, Any] = {}
@@ -183,7 +186,7 @@ class Task:
         if augment is not None:
             check_augment(augment, held, layout)
         module_loss = ModuleLoss(flat, fitted.criterion)
-        check_missing(module_loss, held)
+        check_finite(module_loss, held)
         evaluation: Evaluation = LocalLoss(module_loss, held)
         client_tests = None
         if test is not None and is_per_client(test):

@@ -76,7 +76,8 @@ def test_rounding_of_scaled_rows_counts_in_full():
     change = algorithm.factor + math.sqrt(parameters) / algorithm.code.scale
     multiplier = math.sqrt(HONEST) * algorithm.code.noise_deviation / change
     true = sampled_gaussian_epsilon(multiplier, RATE, STEPS, DELTA)
-    assert whole_run(algorithm, parameters) >= true
+    # Both are rounded, and not alike on all processors.
+    assert whole_run(algorithm, parameters) >= true * (1 - 1e-9)
 
 
 @dataclass(frozen=True)

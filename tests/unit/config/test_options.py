@@ -121,6 +121,7 @@ def test_a_schedule_defaults_to_the_length_of_a_round_or_of_the_run(table, sched
         ),
         ({"lr": {"schedule": ["cosine"]}}, ["algorithm.lr.schedule = ['cosine']", "Known:"]),
         ({"lr": {"schedule": "exponential", "start": 0.1}}, ["algorithm.lr.decay", "not set"]),
+        ({"lr": {"schedule": "multi-step", "start": 0.1}}, ["lr.at", "not set", "[10, 20]"]),
         (
             {"lr": {"schedule": "constant", "start": 0.1, "decai": 1}},
             ["algorithm.lr.decai", "Known: start"],

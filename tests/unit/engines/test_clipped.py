@@ -509,6 +509,23 @@ def test_a_place_says_if_samples_do_not_fit(shared, monkeypatch):
     assert torch.equal(place.packed, before)
 
 
+@pytest.mark.parametrize(
+    ("fit", "size"), [(1, 1), (23, 23), (45, 32), (64, 64), (100, 64), (150, 128), (1000, 192)]
+)
+@pytest.mark.parametrize("counts", [(0, 0), (3, 0), (100, 60)])
+def test_the_size_of_a_pass_is_what_fits_and_stays(fit, size, counts, monkeypatch):
+    """Whatever was drawn, and however much memory is free later."""
+    hosted = with_backend(task := task_of(module_of(CNN), IMAGE), "batched")
+    theta = task.initial(0, [0]).expand(2, -1)
+    sample = replace(sample_of(counts, 14), sizes=torch.tensor([100, 60]))
+    workspace = hosted._clipped_sums.backend.workspace
+    for now in (fit, 2000, 1):
+        monkeypatch.setitem(strategies.WORKSPACE, "cpu", now * workspace)
+        place = hosted.place_sample(theta, sample)
+        assert place.size == size
+        assert len(place.packed) == -(-160 // size)
+
+
 def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
     monkeypatch.setattr(device_samples, "GRAIN", 4)
     task = task_of(module_of(CNN), IMAGE)

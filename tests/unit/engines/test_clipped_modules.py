@@ -80,3 +80,35 @@ def test_leaving_one_sample_out(name, strategy):
         own = left_out // SAMPLES
         assert 0 < float(change[own].norm()) <= BOUND * (1 + 1e-6)
         assert not change[1 - own].any()
+
+
+class Encoder(nn.Module):
+    """Attention by a layer, and by a function with a mask that hides all from the last token."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.inner(x)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        mask[-1] = False
+        seen = nn.functional.scaled_dot_product_attention(x, x, x, mask)
+        causal = nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.5)
+        return self.out((seen + causal).mean(1))
+
+
+# Torch warns where vmap falls back to a loop.
+@pytest.mark.filterwarnings("error")
+def test_attention_of_single_samples_is_batched_as_it_is():
+    torch.manual_seed(0)
+    parts = [(torch.randn(SAMPLES, 5, 8), torch.arange(SAMPLES) % 3) for _ in range(CLIENTS)]
+    task = tacit.Task.from_module(Encoder(), parts, batch_size=4)
+    theta = task.initial(0, [0])[0]
+    found, expected = (
+        SampleBackend.of(task, strategy).gradients(theta, parts[0])[0].rows()
+        for strategy in ("batched", "looped")
+    )
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

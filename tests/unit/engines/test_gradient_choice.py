@@ -179,6 +179,25 @@ def test_an_unknown_backend_is_refused():
         choice_for(task_of(smooth), "fast")
 
 
+def test_gradients_are_compared_parameter_by_parameter():
+    expected = torch.cat([torch.full((90,), 1.0), torch.full((10,), 0.05)])
+    found = expected.clone()
+    assert backends._agree(found, expected, [90, 10], 0.01)
+    found[90:] *= -1
+    # The whole gradient is off by 3 % only, but one parameter has the opposite sign.
+    assert backends._agree(found, expected, [100], 0.05)
+    assert not backends._agree(found, expected, [90, 10], 0.05)
+    # Where a parameter's gradient is rounding only, it does not count.
+    noise = torch.cat([torch.full((90,), 1.0), torch.full((10,), 1e-7)])
+    assert backends._agree(torch.cat([noise[:90], -noise[90:]]), noise, [90, 10], 0.01)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_gradients_that_are_not_numbers_do_not_agree_with_those_that_are(bad):
+    expected = torch.ones(4)
+    assert not backends._agree(torch.full((4,), bad), expected, [4], 0.01)
+
+
 def test_one_client_needs_no_batching(monkeypatch):
     monkeypatch.setattr(backends, "_time_all", no_timing)
     assert choice_for(task_of(smooth, clients=1)).strategy == "looped"

@@ -56,6 +56,67 @@ def test_attention_without_drops_is_that_of_torch(options, monkeypatch):
     assert torch.equal(plain, expected)
 
 
+def test_queries_that_see_nothing_give_zeros_as_in_torch():
+    q = k = v = X.view(4, 6, 2, 4).transpose(1, 2).clone().requires_grad_()
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[2] = False
+    expected = functional.scaled_dot_product_attention(q, k, v, mask)
+    shared = MaskKeys()
+    for attn_mask in (mask, torch.zeros(6, 6).masked_fill(~mask, -torch.inf)):
+        with shared.used(KEYS), KeyedFunctions(shared):
+            # So small a probability that nothing is dropped.
+            found = functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=1e-9)
+        torch.testing.assert_close(found, expected)
+        assert not found[:, :, 2].any()
+        (gradient,) = torch.autograd.grad(found.square().sum(), q)
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("function", DROPOUTS, ids=lambda function: function.__name__)
+def test_dropout_in_place_writes_over_its_input(function):
+    shared, given = MaskKeys(), X.clone()
+    with shared.used(KEYS), KeyedFunctions(shared):
+        found = function(given, 0.5, True, inplace=True)
+    assert found is given
+    with shared.used(KEYS):
+        assert torch.equal(found, KeyedDropout(0.5, shared, *DROPOUTS[function])(X))
+
+
+class Statement(nn.Module):
+    """Dropout in place whose result is not assigned, by a function or by a layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.first, self.last, self.layer = nn.Linear(8, 16), nn.Linear(16, 3), layer
+
+    def forward(self, x):
+        h = self.first(x)
+        if self.layer is None:
+            functional.dropout(h, 0.5, self.training, inplace=True)
+        else:
+            self.layer(h)
+        return self.last(h)
+
+
+@pytest.mark.parametrize("layer", [None, nn.Dropout(0.5, inplace=True)], ids=["function", "layer"])
+def test_dropout_in_place_needs_no_assignment(layer):
+    flat = FlatModule(Statement(layer))
+    x = torch.randn(4, 8)
+    flat.check(x)
+    theta = flat.weights()
+    with torch.no_grad():
+        plain, dropped = flat(theta, x), flat(theta, x, keys=KEYS)
+    assert not torch.allclose(plain, dropped)
+    if layer is not None:
+        assert flat.with_weights(theta).layer.inplace
+
+
+def test_dropout_in_place_must_not_change_the_inputs():
+    flat = FlatModule(nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Linear(8, 3)))
+    with pytest.raises(Misuse, match="changes its inputs"):
+        flat.check(torch.randn(4, 8))
+
+
 class Block(nn.Module):
     """Attention and dropout by functions, as models of other packages have them."""
 

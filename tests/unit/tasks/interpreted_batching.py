@@ -40,6 +40,12 @@ NORMS = [  # clients, batch, positions, channels, groups, affine, offset
     (1, 2, 70, 64, 32, True, 100.0),
     (2, 1, 9, 16, 1, False, 0.0),
 ]
+OUTLIERS = [  # positions, first pixel, mean and standard deviation of the others
+    (20_000, 1000.3, 0.1, 0.01),
+    (20_000, 100.0, 0.0, 1.0),
+    (300, -1e4, 5.0, 1.0),
+    (257, 1e4, 1e4, 1.0),
+]
 LAYER_NORMS = [  # clients, rows, width, offset
     (2, 5, 8, 0.0),
     (3, 700, 64, 100.0),
@@ -94,6 +100,23 @@ def compare_norm(k, batch, positions, channels, groups, affine, offset):
     torch.testing.assert_close(dx.double(), by_x, **tolerance)
     for one, other in zip((dw, db), rest, strict=False):
         torch.testing.assert_close(one, other, **tolerance)
+
+
+def compare_outlier(positions, first, mean, deviation):
+    x = mean + deviation * torch.randn(1, 1, positions, 16)
+    x[0, 0, 0] = first
+    images = x.double().transpose(2, 3)[0]
+    expected = functional.group_norm(images, 4)
+    y, center, rstd = gpu_group_norm.forward(x, None, None, 4, 1e-5)
+    groups = images.reshape(4, -1)
+    scale = (groups.var(1, correction=0) + 1e-5).rsqrt()
+    # What rounding the pixels and their means to float32 changes, in units of the deviation.
+    rounding = 1e-6 * float(images.abs().max() * scale.max())
+    torch.testing.assert_close(rstd[0].double(), scale, rtol=1e-5 + rounding / 10, atol=0)
+    torch.testing.assert_close(
+        (center[0] - groups.mean(1)) * scale, 0 * scale, rtol=0, atol=rounding
+    )
+    torch.testing.assert_close(y[0].mT.double(), expected, rtol=1e-5, atol=1e-6 + rounding)
 
 
 def compare_layer_norm(k, rows, width, offset):
@@ -192,6 +215,8 @@ if __name__ == "__main__":
         compare_convolution(*case)
     for case in NORMS:
         compare_norm(*case)
+    for case in OUTLIERS:
+        compare_outlier(*case)
     for case in LAYER_NORMS:
         compare_layer_norm(*case)
     for case in LINEAR:
@@ -200,5 +225,5 @@ if __name__ == "__main__":
         compare_product(*case)
     for case in MODULES.values():
         compare_module(*case)
-    cases = (CONVOLUTIONS, NORMS, LAYER_NORMS, LINEAR, PRODUCTS, MODULES)
+    cases = (CONVOLUTIONS, NORMS, OUTLIERS, LAYER_NORMS, LINEAR, PRODUCTS, MODULES)
     print(f"{sum(len(some) for some in cases)} cases agree")

@@ -8,6 +8,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 import torch
+import triton.language as tl
 from torch.nn import functional
 
 from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
@@ -34,7 +35,8 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
     weights = torch.randn(k, filters * plain.taps + filters)
     w = weights[:, : plain.width].view(k, filters, plain.taps)
     b = weights[:, plain.width :]
-    expected, (seen, _, *_) = plain.forward(weights[:, : plain.width], x)
+    expected, _ = plain.forward(weights[:, : plain.width], x)
+    seen = plain._copied_windows(x)
     expected = expected + b[:, :, None, None, None] if bias else expected
     expected = expected.relu() if relu else expected
     y = windows.forward(x, w, b if bias else None, relu)
@@ -85,6 +87,17 @@ def compare_filters(channels, height, filters, batch, size, stride, dilation, bi
     torch.testing.assert_close(
         products.squares.sum(1), products.right.double().square().sum(1), rtol=1e-9, atol=1e-9
     )
+
+
+# With offsets of 64 bits, as for tensors of 2³¹ numbers.
+WIDE = [(compare, CASES[0]), (compare, CASES[1]), (compare_filters, SAMPLES[0])]
+
+
+def compare_wide(check, case):
+    narrow = gpu.index_type
+    gpu.index_type = gpu_samples.index_type = lambda *tensors: tl.int64
+    check(*case)
+    gpu.index_type = gpu_samples.index_type = narrow
 
 
 CLIENTS = [  # samples of each client, padded samples
@@ -211,6 +224,8 @@ if __name__ == "__main__":
         compare(*case)
     for case in SAMPLES:
         compare_filters(*case)
+    for case in WIDE:
+        compare_wide(*case)
     for case in CLIENTS:
         compare_sums(*case)
     for case in WORDS:
@@ -221,5 +236,5 @@ if __name__ == "__main__":
         compare_integers(*case)
     for case in ENCODED:
         compare_encoded(*case)
-    cases = (CASES, SAMPLES, CLIENTS, WORDS, SUBSETS, INTEGERS, ENCODED)
+    cases = (CASES, SAMPLES, WIDE, CLIENTS, WORDS, SUBSETS, INTEGERS, ENCODED)
     print(f"{sum(map(len, cases))} cases agree")

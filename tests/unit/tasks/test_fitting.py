@@ -53,7 +53,7 @@ class Returning(nn.Module):
 
 
 class TestTypes:
-    @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.int64])
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.uint16, torch.uint32])
     def test_whole_targets_become_int64(self, dtype):
         module, x, y = nn.Linear(4, 3), draw(6, 4), labels(6)
         task = task_of(module, x, y.to(dtype), test=(x, y.to(dtype)))
@@ -94,6 +94,41 @@ class TestTypes:
         task = tacit.Task.from_module(nn.Linear(4, 3), held, batch_size=2)
         assert task.parts.arrays[0] is x
         assert task.parts.arrays[1] is y
+
+
+class Magnitude(nn.Module):
+    """Takes complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x.abs())
+
+
+class TestComplexNumbers:
+    z = torch.complex(torch.zeros(6, 4), draw(6, 4))
+
+    def test_they_are_not_cast_to_real_ones(self):
+        message = misuse_message(task_of, nn.Linear(4, 3), self.z, labels(6))
+        assert_mentions(message, "(2, 4) of complex64", "torch.view_as_real")
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), labels(6) + 0j)
+        assert "targets" in message
+        test = self.z, labels(6)
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), labels(6), test=test)
+        assert_mentions(message, "The test data", "complex64", "float32")
+
+    def test_models_may_take_them(self):
+        task = task_of(Magnitude(), self.z, labels(6), test=(self.z, labels(6)))
+        plain = tacit.Task.from_module(
+            task.loss.flat.module.linear, [(self.z.abs(), labels(6))] * 3
+        )
+        assert task.parts.arrays[0].dtype == torch.complex64
+        theta = task.initial(0, [0])[0]
+        expected = plain.loss(theta, self.z.abs(), labels(6))
+        assert torch.equal(task.loss(theta, self.z, labels(6)), expected)
+        assert torch.isfinite(trained(task)).all()
 
 
 class TestTokens:
@@ -194,7 +229,97 @@ def test_models_that_return_more_than_logits(wrap):
     assert task.evaluation.average(theta).accuracy == plain.evaluation.average(theta).accuracy
 
 
+def square(output, y):
+    return (output - y).square().mean()
+
+
+def ranking(output, times):
+    """Cox's partial likelihood: a loss of pairs, which takes outputs [B, 1] and times [B]."""
+    risk = output.flatten()
+    at_risk = times.flatten() >= times.flatten()[:, None]
+    return (risk.exp() * at_risk).sum(1).log().mean() - risk.mean()
+
+
+def contrast(output, classes):
+    """A loss of pairs of samples: those of one class are to be close."""
+    together = classes.flatten()[:, None] == classes.flatten()
+    return torch.where(together, 1, -1).mul((output - output.T).square()).mean()
+
+
+def quantiles(output, y):
+    return (output - y).abs().mean()
+
+
+class TestBroadcasting:
+    @pytest.mark.parametrize("flat", [False, True])
+    @pytest.mark.parametrize(
+        "loss",
+        [
+            functional.mse_loss,
+            nn.MSELoss(),
+            nn.L1Loss(reduction="sum"),
+            nn.HuberLoss(),
+            nn.SmoothL1Loss(),
+            nn.PoissonNLLLoss(),
+            lambda output, y: functional.mse_loss(output, y).sqrt(),
+            square,
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore:Using a target size")
+    def test_a_loss_of_all_pairs_is_refused(self, loss, flat):
+        module = nn.Sequential(nn.Linear(4, 1), *([nn.Flatten(0)] if flat else []))
+        given, fits = (draw(6, 1), draw(6)) if flat else (draw(6), draw(6, 1))
+        # Two samples with the same target, for which both losses are the same.
+        given[1] = given[0]
+        message = misuse_message(task_of, module, draw(6, 4), given, loss=loss)
+        assert_mentions(message, "broadcasts", "[n, 1]", "(2,)", "(2, 1)", "flatten")
+        task_of(module, draw(6, 4), fits, loss=loss)
+
+    def test_whole_numbers_as_targets(self):
+        message = misuse_message(task_of, nn.Linear(4, 1), draw(6, 4), labels(6), loss=square)
+        assert "broadcasts" in message
+
+    @pytest.mark.parametrize(
+        ("outputs", "y", "loss"),
+        [
+            (1, draw(6), lambda output, y: functional.mse_loss(output[:, 0], y)),
+            (1, draw(6), lambda output, y: functional.mse_loss(output, y.view_as(output))),
+            (1, draw(6), ranking),
+            (1, labels(6), contrast),
+            (1, labels(6), lambda output, y: output.square().mean()),
+            (3, draw(6, 1), quantiles),
+            (3, labels(6), nn.NLLLoss()),
+            (3, labels(6), nn.MultiMarginLoss()),
+            (1, labels(6, classes=1), nn.CrossEntropyLoss()),
+        ],
+    )
+    def test_losses_of_other_shapes_are_taken(self, outputs, y, loss):
+        task_of(nn.Linear(4, outputs), draw(6, 4), y, loss=loss)
+
+
 class TestRefusals:
+    def test_a_loss_with_parameters_of_its_own(self):
+        class Tempered(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(()))
+
+            def forward(self, output, y):
+                return functional.cross_entropy(self.scale * output, y)
+
+        loss = Tempered()
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), labels(6), loss=loss)
+        assert_mentions(message, "'scale'", "requires_grad_(False)")
+        task_of(nn.Linear(4, 3), draw(6, 4), labels(6), loss=loss.requires_grad_(False))
+
+    def test_a_loss_that_is_no_function(self):
+        message = misuse_message(task_of, nn.Linear(4, 3), draw(6, 4), labels(6), loss="mse")
+        assert_mentions(message, "'mse'", "function")
+
+    def test_a_model_without_values(self):
+        module = nn.Linear(4, 3, device="meta")
+        assert_mentions(misuse_message(task_of, module, draw(6, 4), labels(6)), '"meta"', "CPU")
+
     def test_inputs_of_another_shape(self):
         message = misuse_message(task_of, nn.Linear(5, 3), draw(6, 4), labels(6))
         assert_mentions(message, "model fails on two samples", "(2, 4) of float32", "4 and 5")

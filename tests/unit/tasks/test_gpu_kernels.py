@@ -20,7 +20,17 @@ def test_our_kernels_do_what_tensor_operations_do():
         [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "26 cases agree" in done.stdout
+    assert "29 cases agree" in done.stdout
+
+
+def test_kernels_are_launched_in_grids_that_cuda_allows():
+    """For many parameters, clients and samples; needs neither Triton nor a GPU."""
+    script = Path(__file__).with_name("recorded_grids.py")
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "19 sizes can be launched" in done.stdout
 
 
 @pytest.mark.parametrize("together", [1, 2, 7])

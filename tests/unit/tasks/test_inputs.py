@@ -118,10 +118,41 @@ def test_attacks_say_that_they_need_one_input():
         ((["a", "b"], Y), ["client 4", "list", "no array"]),
         (Samples(lambda k: ("image", 0)), ["client 4", "str", "transform"]),
         (([[1.0, 2.0], [3.0]], Y), ["one shape"]),
+        (
+            Samples(lambda k: (X[k], Y[k])[: 1 + k % 2]),
+            ["client 4 has 2 entries in sample 1", "one entry in sample 0"],
+        ),
+        (
+            Samples(lambda k: {"x": X[k], "labels": Y[k]} if k < 2 else {"labels": Y[k]}),
+            ["the keys 'labels' in sample 2", "'labels', 'x' in sample 0"],
+        ),
+        (Samples(lambda k: ({"x" if k else "z": X[k]}, Y[k])), ["'x' in sample 1", "'z' in"]),
+        (Samples(lambda k: {"x": X[k], "labels": 0} if k else (X[k], 0)), ["the keys", "2 entr"]),
+        (Samples(lambda k: ((X[k], Z[k])[k % 2 :], 0)), ["one entry in sample 1", "2 entries"]),
+        (Samples(lambda k: (X[k], Y[k]), count=7), ["client 4 fails at sample 6", "IndexError"]),
     ],
 )
 def test_what_is_no_data_is_refused(part, words):
     assert_mentions(misuse_message(read_part, part, 4), *words)
+
+
+def test_an_error_of_a_dataset_is_kept():
+    with pytest.raises(tacit.Misuse) as caught:
+        read_part(Samples(lambda k: 1 / k), 2)
+    assert_mentions(str(caught.value), "client 2 fails at sample 0", "ZeroDivisionError")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_named_inputs_of_samples_may_have_any_order():
+    swapped = Samples(lambda k: dict(sorted({"x": X[k], "labels": Y[k]}.items(), reverse=k % 2)))
+    (x, y), _ = read_part(swapped, 0)
+    assert torch.equal(x, X)
+    assert torch.equal(y, Y)
+
+
+def test_inputs_without_as_many_targets_are_refused():
+    message = misuse_message(tacit.Task.from_module, nn.Linear(3, 2), [(X, Y[:5])] * 2)
+    assert_mentions(message, "client 0 have [6, 5] samples", "as many targets as inputs")
 
 
 def test_clients_with_other_inputs_are_refused():

@@ -3,6 +3,7 @@
 import copy
 import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -97,6 +98,16 @@ class PythonRandom(Net):
         return x * random.random()
 
 
+class SeldomDropsALayer(Net):
+    def between(self, x):
+        return 0 * x if random.random() < 1e-9 else x
+
+
+class SeldomDropsALayerByNumpy(Net):
+    def between(self, x):
+        return 0 * x if np.random.rand() < 1e-9 else x
+
+
 class OwnGenerator(Net):
     def __init__(self):
         super().__init__()
@@ -155,6 +166,8 @@ def parts(inputs=None):
         (Memory, "state"),
         (ScaledByTheFirstBatch, "state"),
         (PythonRandom, "random"),
+        (SeldomDropsALayer, "random"),
+        (SeldomDropsALayerByNumpy, "random"),
         (OwnGenerator, "random"),
         (WritesWeights, "Do not change"),
         (ReplacesWeights, "Do not change"),
@@ -178,6 +191,26 @@ def test_embeddings_that_cannot_be_trained_are_refused(options):
     module = nn.Sequential(nn.Embedding(10, 4, **options), nn.Flatten(), nn.Linear(20, CLASSES))
     with pytest.raises(Misuse, match=r"max_norm|sparse"):
         tacit.Task.from_module(module, parts(tokens), batch_size=4)
+
+
+class OnlyInTraining(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return y if self.training else -y
+
+
+def test_a_model_is_scored_in_evaluation_mode():
+    held_out = parts()[0]
+    task = tacit.Task.from_module(OnlyInTraining(), parts(), batch_size=4, test=held_out)
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=2)
+    predicted = run.module(client=0)(held_out[0]).argmax(1)
+    expected = 100 * float((predicted == held_out[1]).float().mean())
+    found = task.evaluation.models(run.theta[:1], [0]).accuracy
+    assert float(found[0]) == pytest.approx(expected)
+    # Gradients are those of training.
+    scores = tacit.Task.from_module(Net(), parts(), batch_size=4, test=held_out).evaluation
+    assert float(scores.models(run.theta[:1], [0]).accuracy[0]) != pytest.approx(expected)
 
 
 def test_a_module_that_keeps_its_outputs_can_be_trained():
@@ -274,6 +307,23 @@ def doubling_hook():
     return module
 
 
+class ClippedAbove(Net):
+    """Gradients are clipped inside of the model, where they are large."""
+
+    def between(self, x):
+        if self.clips(x):
+            x.register_hook(lambda gradient: gradient.clamp(-1e3, 1e3))
+        return torch.tanh(x)
+
+    def clips(self, x):
+        return torch.is_grad_enabled()
+
+
+class ClippedIfTrained(ClippedAbove):
+    def clips(self, x):
+        return x.requires_grad
+
+
 class Squeezed(Net):
     def forward(self, x):
         return super().forward(x).squeeze()
@@ -339,7 +389,7 @@ def loss_with_noise(output, targets):
 
 @pytest.mark.parametrize("loss", [Centred(), loss_with_noise])
 def test_losses_with_a_state_or_hidden_random_numbers_are_refused(loss):
-    with pytest.raises(Misuse, match="when it is called again"):
+    with pytest.raises(Misuse, match=r"when it is called again|hidden random stream"):
         tacit.Task.from_module(Net(), parts(), loss=loss, batch_size=4)
 
 
@@ -351,6 +401,8 @@ USABLE = {
     "a common query": (CommonQuery, TOKENS, None),
     "extra weights": (ExtraWeight, None, None),
     "a hook of the backward pass": (doubling_hook, None, None),
+    "a hook that does nothing to these samples": (ClippedAbove, None, None),
+    "a hook where a gradient is required": (ClippedIfTrained, None, None),
 }
 
 

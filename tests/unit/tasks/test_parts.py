@@ -3,8 +3,11 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
 from tacit.tasks.parts import Parts, as_part
+
+X = torch.zeros(4, 8)
 
 
 class Squares:
@@ -50,8 +53,21 @@ def test_concatenated_parts_are_the_given_ones():
 
 
 def test_arrays_of_different_lengths_cannot_be_concatenated():
-    with pytest.raises(Misuse, match=r"client 1 have \[3, 2\] samples.*leave batch_size out"):
+    with pytest.raises(Misuse, match=r"client 1 have \[3, 2\] samples.*as many targets as inputs"):
         Parts.concatenate([(torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.zeros(2))])
+
+
+@pytest.mark.parametrize("other", [(torch.zeros(4, 5), torch.zeros(4)), (X, torch.zeros(4, 1))])
+def test_samples_of_different_shapes_cannot_be_concatenated(other):
+    message = misuse_message(Parts.concatenate, [(X, torch.zeros(4)), other])
+    first, second = (str(tuple(array.shape[1:])) for array in other)
+    assert_mentions(message, f"client 1 have the shapes {first}, {second}", "client 0 (8,), ()")
+
+
+def test_clients_may_have_other_types_of_whole_numbers():
+    y = torch.arange(3)
+    parts = Parts.concatenate([(y.to(torch.uint16),), (y,), (y.to(torch.uint8),)])
+    assert all(torch.equal(parts.of(client)[0], y) for client in range(3))
 
 
 def test_a_scalar_has_no_samples():
@@ -64,6 +80,7 @@ def test_a_scalar_has_no_samples():
     [
         lambda: Parts.split((torch.arange(3),), [[0, 1], []]),
         lambda: Parts.concatenate([(torch.zeros(1),), (torch.zeros(0),)]),
+        lambda: Parts.concatenate([(X, X), (torch.zeros(0), torch.zeros(0))]),
     ],
 )
 def test_a_client_without_samples_is_refused(make):
@@ -107,6 +124,10 @@ def test_a_part_can_be_a_dataset():
         ((), "Client 7 has an empty part"),
         (Squares(0), "Client 7 has no samples"),
         (3.5, "client 7 is a float"),
+        ({"x": X}, "client 7 is a dict"),
+        (X.to_sparse(), "client 7 holds a sparse tensor"),
+        ((X.to("meta"), X), "client 7 holds a meta tensor"),
+        ((torch.nested.nested_tensor([X, X], layout=torch.jagged), X), "holds a nested tensor"),
     ],
 )
 def test_other_parts_are_refused(part, problem):

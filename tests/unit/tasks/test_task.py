@@ -130,7 +130,7 @@ class TestFromLoss:
             Task.from_loss(fit, xy((4, 2, 4)), torch.zeros(3), batch_size=3)
 
     def test_batches_need_samples(self):
-        with pytest.raises(Misuse, match="leave batch_size out"):
+        with pytest.raises(Misuse, match="without batch_size takes arrays of different lengths"):
             Task.from_loss(
                 lambda theta, a, b: a * theta.sum() + b, [(draw(3), draw(2))], draw(3), batch_size=1
             )

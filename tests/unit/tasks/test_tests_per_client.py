@@ -1,4 +1,4 @@
-"""Test data per client, NaN in data, and NumPy's integers."""
+"""Test data per client, NaN and infinity in data, and NumPy's integers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import tacit
+from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
+from tacit.tasks.evaluation import TestSet
 
 PARTS = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(3)]
 TESTS = [(torch.randn(n, 4), torch.randint(3, (n,))) for n in (5, 6, 7)]
@@ -42,22 +45,85 @@ def test_wrong_test_sets() -> None:
         tacit.Task.from_module(nn.Linear(4, 3), PARTS, batch_size=10, test=wrong)
 
 
-def test_nan_in_the_data_is_named() -> None:
+class Filled(nn.Module):
+    """Takes NaN, and infinity if it is told what that is."""
+
+    def __init__(self, infinite: float) -> None:
+        super().__init__()
+        self.linear, self.infinite = nn.Linear(4, 3), infinite
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.nan_to_num(posinf=self.infinite))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(torch.nan, "NaN"), (torch.inf, "infinite"), (-torch.inf, "infinite")]
+)
+def test_nan_and_infinity_in_the_data_are_named(value: float, kind: str) -> None:
+    x, y = torch.randn(20, 4), torch.randint(3, (20,))
+    x[7, 2] = x[9, 0] = value
+    parts = [PARTS[0], (x, y)]
+    # A saturated layer has a finite loss, and no gradient.
+    for module in (nn.Linear(4, 3), nn.Sequential(nn.Linear(4, 3), nn.Tanh())):
+        with pytest.raises(Misuse, match=f"client 1 have {kind}.* in sample 7 and 1 more"):
+            tacit.Task.from_module(module, parts, batch_size=10)
+        with pytest.raises(Misuse, match=f"^The test data have {kind}.* in sample 7 and 1 more"):
+            tacit.Task.from_module(module, PARTS, batch_size=10, test=(x, y))
+    with pytest.raises(Misuse, match=f"Client 1: The test data have {kind}"):
+        tacit.Task.from_module(
+            nn.Linear(4, 3), PARTS, batch_size=10, test=[TESTS[0], (x, y), TESTS[2]]
+        )
+    task = tacit.Task.from_module(Filled(0.0), parts, test=(x.abs(), y))
+    assert task.clients == 2
+
+
+def test_a_model_that_takes_nan_takes_no_infinity_by_that() -> None:
     x = torch.randn(20, 4)
-    x[7, 2] = x[9, 0] = torch.nan
-    parts = [PARTS[0], (x, torch.randint(3, (20,)))]
-    with pytest.raises(Misuse, match="client 1 have NaN in sample 7 and 1 more"):
-        tacit.Task.from_module(nn.Linear(4, 3), parts, batch_size=10)
+    x[3, 0], x[5, 1] = torch.nan, torch.inf
+    with pytest.raises(Misuse, match="client 0 have infinite values in sample 5"):
+        tacit.Task.from_module(Filled(torch.inf), [(x, torch.randint(3, (20,)))])
 
-    class Filled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 3)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x.nan_to_num())
+def test_targets_that_a_loss_masks_may_be_nan() -> None:
+    y = torch.randn(20, 1)
+    y[4] = torch.nan
 
-    assert tacit.Task.from_module(Filled(), parts, batch_size=10).clients == 2
+    def known(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (output - y)[~y.isnan()].square().mean()
+
+    tacit.Task.from_module(nn.Linear(4, 1), [(PARTS[0][0], y)], loss=known)
+    with pytest.raises(Misuse, match="NaN in sample 4"):
+        tacit.Task.from_module(nn.Linear(4, 1), [(PARTS[0][0], y)], loss=functional.mse_loss)
+
+
+@pytest.mark.parametrize("per_client", [False, True])
+@pytest.mark.parametrize(
+    ("outputs", "test", "words"),
+    [
+        (3, [0, 1, 3], ["3 outputs", "from 0 to 3"]),
+        (3, [0.7, 1.0, 2.0], ["float32", "int64"]),
+        (3, [0.0, torch.nan, 2.0], ["float32", "int64"]),
+        (1, [0, 1, 2], ["one logit", "from 0 to 2"]),
+    ],
+)
+def test_targets_of_tests_are_checked(
+    outputs: int, test: list[float], words: list[str], per_client: bool
+) -> None:
+    parts = [(x, y.clamp(max=min(outputs, 2))) for x, y in PARTS]
+    good, bad = TESTS[0][0][:3], (TESTS[0][0][:3], torch.tensor(test))
+    given = [(good, torch.tensor([0, 1, 0])), bad, bad] if per_client else bad
+    message = misuse_message(
+        tacit.Task.from_module, nn.Linear(4, outputs), parts, batch_size=10, test=given
+    )
+    assert_mentions(message, "The test data", *words, *(["Client 1: "] if per_client else []))
+
+
+def test_whole_numbers_of_another_type_are_the_same_targets() -> None:
+    x, y = TESTS[0]
+    for same in (y.double(), y.to(torch.uint16)):
+        task = tacit.Task.from_module(nn.Linear(4, 3), PARTS, test=(x, same))
+        assert isinstance(task.evaluation, TestSet)
+        assert torch.equal(task.evaluation.y, y)
 
 
 def test_data_frames_belong_into_a_dataset() -> None:

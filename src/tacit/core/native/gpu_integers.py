@@ -180,8 +180,9 @@ def _integers_kernel(
 def _encoded_sum_kernel(
     x, out, stride, rows, width, scale, limit, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    first = tl.program_id(1).to(tl.int64) * ROWS
+    blocks = tl.cdiv(width, COLUMNS)
+    column = (tl.program_id(0) % blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    first = (tl.program_id(0) // blocks).to(tl.int64) * ROWS
     # Numbers of the host would come in single precision.
     scale, limit = tl.load(scale), tl.load(limit)
     total = tl.zeros((COLUMNS,), dtype=tl.float64)
@@ -305,7 +306,7 @@ def encoded_sum(rows: Tensor, scale: float, limit: int) -> Tensor:
         for number in (scale, limit)
     )
     if rows.numel():
-        grid = (triton.cdiv(width, BLOCK), triton.cdiv(count, ROWS_TOGETHER))
+        grid = (triton.cdiv(width, BLOCK) * triton.cdiv(count, ROWS_TOGETHER),)
         with torch.cuda.device_of(rows):
             _encoded_sum_kernel[grid](
                 rows, out, rows.stride(0), count, width, factor, most,

@@ -36,7 +36,7 @@ from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
-from tacit.tasks.purity import check_repeatable
+from tacit.tasks.purity import check_repeatable, has_backward_hooks
 from tacit.tasks.task import Task
 
 # Clients that are timed; clients, and samples of each, on which backends are compared.
@@ -44,6 +44,8 @@ SAMPLE = 8
 COMPARED = (2, 4)
 # Share by which gradients of two backends may differ: rounding is a part of it.
 LARGEST_ERROR: dict[Precision, float] = {"float32": 0.01, "tf32": 0.1, "bf16": 0.5}
+# Share of a gradient that counts as rounding in each of its parameters, times that error.
+SMALL = 0.1
 # Seconds of a warm-up after which one timing must do, and times the best one that end a trial.
 LONG, HOPELESS = 0.5, 5
 
@@ -129,7 +131,7 @@ def _as_requested(
     if strategy == "batched":
         one_by_one = GradientBackend.of(task, "looped", precision)
         few = _few(task.loss, theta, arrays)
-        if (problem := _problem(backend, one_by_one, *few)) is not None:
+        if (problem := _problem(task.loss, backend, one_by_one, *few)) is not None:
             raise Misuse(f'gradients is "batched", but {problem}.', 'Use "looped" or "auto".')
     return BackendChoice(strategy, "as requested")
 
@@ -150,7 +152,7 @@ def _usable_backends(
         backend = GradientBackend.of(task, strategy, precision)
         # What the others are compared with needs no check.
         is_reference = strategy == "looped"
-        problem = None if is_reference else _problem(backend, looped, *few)
+        problem = None if is_reference else _problem(task.loss, backend, looped, *few)
         if problem is None:
             backends[strategy] = backend
         elif not any("cannot be batched" in known for known in problems):
@@ -168,9 +170,11 @@ def _few(loss: Loss, theta: Tensor, arrays: Part) -> tuple[Tensor, Part]:
 
 
 def _problem(
-    backend: GradientBackend, looped: GradientBackend, theta: Tensor, arrays: Part
+    loss: Loss, backend: GradientBackend, looped: GradientBackend, theta: Tensor, arrays: Part
 ) -> str | None:
     """Why a backend cannot be used: it fails, or its gradients are not those of a loop."""
+    if isinstance(loss, ModuleLoss) and has_backward_hooks(loss.flat.module):
+        return "this loss cannot be batched (the model has hooks of its backward pass)"
     found, expected = torch.empty_like(theta), torch.empty_like(theta[:1])
     theta = perturbed(theta)
     try:
@@ -181,10 +185,20 @@ def _problem(
     # One client is enough: what torch.func does not see, such as hooks, it never sees.
     with looped.pass_context(theta.device):
         looped.write(theta[:1], tuple(array[:1] for array in arrays), expected)
-    error = torch.linalg.vector_norm(found[0] - expected[0])
-    if bool(error > LARGEST_ERROR[looped.precision] * torch.linalg.vector_norm(expected[0])):
+    sizes = loss.flat.sizes if isinstance(loss, ModuleLoss) else [theta.shape[1]]
+    if not _agree(found[0], expected[0], sizes, LARGEST_ERROR[looped.precision]):
         return "this loss cannot be batched (its gradients would be others)"
     return None
+
+
+def _agree(found: Tensor, expected: Tensor, sizes: Sequence[int], tolerance: float) -> bool:
+    """Whether two gradients [P] agree in each parameter; of small ones rounding is left out."""
+    error = torch.split(found - expected, list(sizes))
+    errors = torch.stack([torch.linalg.vector_norm(piece) for piece in error])
+    own = torch.split(expected, list(sizes))
+    norms = torch.stack([torch.linalg.vector_norm(piece) for piece in own])
+    # Not "none is larger": NaN would be allowed.
+    return bool((errors <= tolerance * (norms + SMALL * norms.norm())).all())
 
 
 def _check_loss(loss: Loss, theta: Tensor, arrays: Part) -> None:

@@ -101,6 +101,9 @@ class ClippedSums:
     apart: bool = False  # client by client, so that sums are rounded as if each were alone
     # Captured passes by samples, clients and bound.
     _captured: dict[tuple[int, int, float], Pass] = field(default_factory=dict)
+    # Samples that fit into a pass, as it was found first: passes keep their size, so that rounding
+    # does not depend on how much memory is free, and no pass is captured again.
+    _fit: dict[torch.device, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -132,8 +135,11 @@ class ClippedSums:
 
     def place(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
         """A place on the device of theta [n, P] for this sample and others of its size."""
-        largest = self.backend.samples_per_pass(theta.device)
-        return DeviceSample.of(sample, has_one_model(theta), largest, theta.device)
+        if theta.device not in self._fit:
+            # No whole GRAIN if that does not fit: on a GPU places do not matter.
+            sizes = self.backend.samples_per_pass(theta.device), self.backend.fit(theta.device)
+            self._fit[theta.device] = min(sizes)
+        return DeviceSample.of(sample, has_one_model(theta), self._fit[theta.device], theta.device)
 
     def write_on(self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor) -> None:
         """As `write`. The work does not depend on the samples, so it can be captured.

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.core.devices import to_device
 from tacit.tasks.poisson import PoissonSample
 
-# Sizes of passes are multiples of this.
+# Sizes of passes are multiples of this, unless fewer samples fit into one.
 GRAIN = 64
 
 
@@ -45,13 +45,14 @@ class DeviceSample:
         Args:
             sample: What it holds first.
             shared: Whether all clients have the same model.
-            largest: Samples that fit into one pass.
+            largest: Samples that fit into one pass, at least one.
             device: Where it is.
         """
         clients = len(sample.counts)
         drawn = len(sample.index) if shared else int(sample.counts.max())
         usual = sample.capacity if shared else sample.client_capacity
-        size = GRAIN * max(1, -(-min(usual, largest) // GRAIN))
+        # Public: it does not depend on the samples that were drawn.
+        size = min(GRAIN * max(1, -(-usual // GRAIN)), _rounded_down(largest))
         passes = max(1, -(-max(drawn, usual) // size)) * (1 if shared else clients)
         rows = clients if shared else 1
         packed = torch.zeros(passes, size + rows + 2, dtype=torch.int64, device=device)
@@ -84,3 +85,8 @@ class DeviceSample:
         for number, row in enumerate(self.packed):
             owner, step = divmod(number, steps)
             yield slice(0, self.clients) if self.shared else slice(owner, owner + 1), step, row
+
+
+def _rounded_down(largest: int) -> int:
+    """The largest multiple of GRAIN that fits, or all that fits."""
+    return largest // GRAIN * GRAIN or largest

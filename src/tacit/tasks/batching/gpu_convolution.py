@@ -3,7 +3,8 @@
 Images are [k, B, H, W, C] in memory, channels last, and filters [k, taps, C, F] or [k, taps, F, C]
 with taps = height · width of a filter. A convolution is a product of windows [B · positions,
 taps · C] and filters [taps · C, F]. These kernels read the windows from the images and never store
-them, and they compute one client after the other along a dimension of their grid.
+them, and they compute one client after the other along the first dimension of their grid: CUDA
+allows 2³¹ programs in it, and 65,535 in the others.
 
 Sums are added in a fixed order, so that the same numbers give the same bits.
 """
@@ -31,10 +32,11 @@ def _forward_kernel(
     TOP: tl.constexpr, LEFT: tl.constexpr, BIAS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1).to(tl.int64)
     tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
-    m = (tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS)
-    f = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    blocks = tl.cdiv(M, ROWS) * tiles
+    client, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
+    m = (block // tiles) * ROWS + tl.arange(0, ROWS)
+    f = (block % tiles) * COLUMNS + tl.arange(0, COLUMNS)
     image, position = m // (OH * OW), m % (OH * OW)
     top, left = (position // OW) * DOWN - TOP, (position % OW) * ACROSS - LEFT
     x += client * x_client
@@ -76,12 +78,13 @@ def _input_gradient_kernel(
     COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     # Pixels whose row and column leave the same remainders by the strides are in the windows of
-    # the same taps. The third dimension of the grid is that of the remainders.
-    client = tl.program_id(1).to(tl.int64)
-    down, across = tl.program_id(2) // ACROSS, tl.program_id(2) % ACROSS
+    # the same taps. The second dimension of the grid is that of the remainders.
+    down, across = tl.program_id(1) // ACROSS, tl.program_id(1) % ACROSS
     tiles: tl.constexpr = (C + COLUMNS - 1) // COLUMNS
-    m = (tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS)
-    c = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    blocks = tl.cdiv(M, ROWS) * tiles
+    client, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
+    m = (block // tiles) * ROWS + tl.arange(0, ROWS)
+    c = (block % tiles) * COLUMNS + tl.arange(0, COLUMNS)
     image, position = m // (HEIGHT * WIDTH), m % (HEIGHT * WIDTH)
     row, column = (position // WIDTH) * DOWN + down, (position % WIDTH) * ACROSS + across
     first_i, first_j = (down + TOP) % DOWN, (across + LEFT) % ACROSS
@@ -125,10 +128,10 @@ def _filter_gradient_kernel(
     TOP: tl.constexpr, LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(2).to(tl.int64)
     row_tiles: tl.constexpr = (C + ROWS - 1) // ROWS
     column_tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
-    tile = tl.program_id(0)
+    tiles: tl.constexpr = KH * KW * row_tiles * column_tiles
+    client, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
     f = (tile % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)
     c = (tile // column_tiles % row_tiles) * ROWS + tl.arange(0, ROWS)
     tap = tile // (column_tiles * row_tiles)
@@ -166,8 +169,9 @@ def _filter_gradient_kernel(
 def _arrange_kernel(
     w, out, w_client, C, F, TAPS: tl.constexpr, CHANNELS_LAST: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    client = tl.program_id(2).to(tl.int64)
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    tiles = tl.cdiv(C, BLOCK)
+    client = (tl.program_id(0) // tiles).to(tl.int64)
+    c = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)[:, None]
     f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (f < F)
     w += client * w_client
@@ -182,8 +186,9 @@ def _arrange_kernel(
 def _collect_kernel(
     parts, out, C, F, splits, TAPS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    client = tl.program_id(2).to(tl.int64)
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    tiles = tl.cdiv(C, BLOCK)
+    client = (tl.program_id(0) // tiles).to(tl.int64)
+    c = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)[:, None]
     f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (f < F)
     parts += client * splits * TAPS * C * F
@@ -233,8 +238,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tenso
     arranged = w if in_place else _arranged(w, x.dtype, last)
     b, m = bias if bias is not None else w, batch * rows * columns
     tile = _tile(m, filters, x)
-    grid = (triton.cdiv(m, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"]), k)
-    _forward_kernel[grid](
+    blocks = triton.cdiv(m, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"])
+    _forward_kernel[(blocks * k,)](
         x, arranged, b, y, height, width, rows, columns, m, x.stride(0), arranged.stride(0),
         b.stride(0), channels, filters, *shape.size, *shape.stride, *shape.padding,
         BIAS=bias is not None, CHANNELS_LAST=last, **tile,
@@ -253,7 +258,7 @@ def input_gradient(dy: Tensor, w: Tensor, x_shape: torch.Size, shape: Geometry) 
     last, m = not _depth_contiguous(dy), batch * coarse[0] * coarse[1]
     tile = _tile(m, channels, dy)
     blocks = triton.cdiv(m, tile["ROWS"]) * triton.cdiv(channels, tile["COLUMNS"])
-    _input_gradient_kernel[(blocks, k, down * across)](
+    _input_gradient_kernel[(blocks * k, down * across)](
         dy, _arranged(w, dy.dtype, last), dx, height, width, rows, columns, *coarse, m, channels,
         filters, *shape.size, *shape.stride, *shape.padding, CHANNELS_LAST=last,
         **tile,
@@ -272,12 +277,12 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
     splits = max(1, min(triton.cdiv(PROGRAMS, blocks * k), m // (4 * depth)))
     length = triton.cdiv(triton.cdiv(m, splits), depth) * depth
     parts = torch.empty(k, splits, taps, channels, filters, device=x.device)
-    _filter_gradient_kernel[(blocks, splits, k)](
+    _filter_gradient_kernel[(blocks * k, splits)](
         x, dy, parts, height, width, rows, columns, m, length, x.stride(0), channels, filters,
         *shape.size, *shape.stride, *shape.padding, SPLIT=_splits_digits(x), **tile,
     )  # fmt: skip
     out = torch.empty(k, filters, channels, *shape.size, device=x.device)
-    grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
+    grid = (triton.cdiv(channels, 32) * k, triton.cdiv(filters, 32))
     _collect_kernel[grid](parts, out, channels, filters, splits, TAPS=taps, BLOCK=32)
     return out
 
@@ -288,7 +293,7 @@ def _arranged(w: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
     taps = size[0] * size[1]
     order = (taps, filters, channels) if channels_last else (taps, channels, filters)
     out = torch.empty(k, *order, dtype=dtype, device=w.device)
-    grid = (triton.cdiv(channels, 32), triton.cdiv(filters, 32), k)
+    grid = (triton.cdiv(channels, 32) * k, triton.cdiv(filters, 32))
     _arrange_kernel[grid](
         w, out, w.stride(0), channels, filters, TAPS=taps, CHANNELS_LAST=channels_last, BLOCK=32
     )

@@ -24,22 +24,23 @@ def _forward_kernel(
     c = tl.arange(0, C)
     x += image * positions * C
     y += image * positions * C
-    # Sums of differences from the first pixel, which lose no digits if all numbers are large.
-    origin = tl.load(x + c).to(tl.float32)
-    total, squares = tl.zeros((C,), dtype=tl.float32), tl.zeros((C,), dtype=tl.float32)
+    # Means and sums of squares of deviations from them: those of a block, joined with those of the
+    # blocks before it (Chan, Golub and LeVeque 1983). Nothing cancels, even if the first pixel is
+    # far from the others, and differences from earlier ones lose no digits if all are large.
+    own, squares = tl.load(x + c).to(tl.float32), tl.zeros((C,), dtype=tl.float32)
     for low in range(0, positions, ROWS):
         row = low + tl.arange(0, ROWS)
         inside = (row < positions)[:, None]
         at = row[:, None] * C + c[None, :]
-        value = tl.load(x + at, inside, 0.0).to(tl.float32) - origin[None, :]
-        value = tl.where(inside, value, 0.0)
-        total += tl.sum(value, 0)
-        squares += tl.sum(value * value, 0)
-    own = origin + total / positions
-    deviations = squares - total * total / positions
+        value = tl.load(x + at, inside, 0.0).to(tl.float32) - own[None, :]
+        count = tl.minimum(positions - low, ROWS).to(tl.float32)
+        share, apart = count / (low + count), tl.sum(tl.where(inside, value, 0.0), 0) / count
+        value = tl.where(inside, value - apart[None, :], 0.0)
+        own += share * apart
+        squares += tl.sum(value * value, 0) + low * share * apart * apart
     center = tl.sum(tl.reshape(own, (G, C // G)), 1) / (C // G)
     spread = tl.reshape(own, (G, C // G)) - center[:, None]
-    variance = tl.reshape(deviations, (G, C // G)) / positions + spread * spread
+    variance = tl.reshape(squares, (G, C // G)) / positions + spread * spread
     scale = 1 / tl.sqrt(tl.sum(variance, 1) / (C // G) + eps)
     g = tl.arange(0, G)
     tl.store(mean + image * G + g, center)

@@ -6,7 +6,8 @@ and g = w · ∂y, where means are over a vector and sums over the vectors of a 
     ∂x = (g − mean(g) − n · mean(g · n)) / deviation,   ∂w = Σ ∂y · n,   ∂b = Σ ∂y
 
 A program handles some vectors of one client. Those of the backward pass add up ∂w and ∂b of their
-vectors in a fixed order, so that the same numbers give the same bits.
+vectors in a fixed order, so that the same numbers give the same bits. The grid has one dimension:
+CUDA allows 2³¹ programs in it, and 65,535 in the others.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def _forward_kernel(
     x, w, b, y, mean, rstd, M, w_client, b_client, eps, C: tl.constexpr, WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1).to(tl.int64)
-    row, c = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    blocks = tl.cdiv(M, ROWS)
+    client, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
+    row, c = block * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (row < M)[:, None] & (c < C)[None, :]
     at = (client * M + row)[:, None] * C + c[None, :]
     value = tl.load(x + at, inside, 0.0).to(tl.float32)
@@ -46,11 +48,12 @@ def _backward_kernel(
     x, w, dy, mean, rstd, dx, dw, db, M, length, w_client, C: tl.constexpr, WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1).to(tl.int64)
+    parts = tl.cdiv(M, length)
+    client, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     c = tl.arange(0, WIDTH)
     weight = tl.load(w + client * w_client + c, c < C, 0.0).to(tl.float32)
     by_weight, by_bias = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
-    for low in range(tl.program_id(0) * length, (tl.program_id(0) + 1) * length, ROWS):
+    for low in range(part * length, (part + 1) * length, ROWS):
         row = low + tl.arange(0, ROWS)
         inside = (row < M)[:, None] & (c < C)[None, :]
         at = (client * M + row)[:, None] * C + c[None, :]
@@ -65,9 +68,9 @@ def _backward_kernel(
         one, two = tl.sum(gradient, 1) / C, tl.sum(gradient * value, 1) / C
         back = (gradient - one[:, None] - value * two[:, None]) * scale[:, None]
         tl.store(dx + at, back.to(dx.dtype.element_ty), inside)
-    part = client * tl.num_programs(0) + tl.program_id(0)
-    tl.store(dw + part * C + c, by_weight, c < C)
-    tl.store(db + part * C + c, by_bias, c < C)
+    at = (client * parts + part) * C + c
+    tl.store(dw + at, by_weight, c < C)
+    tl.store(db + at, by_bias, c < C)
 
 
 def supports(width: int) -> bool:
@@ -81,7 +84,7 @@ def forward(x: Tensor, w: Tensor, b: Tensor, eps: float) -> tuple[Tensor, Tensor
     y = torch.empty_like(x)
     mean, rstd = torch.empty(2, k, rows, device=x.device)
     tile = _tile(width)
-    _forward_kernel[(triton.cdiv(rows, tile["ROWS"]), k)](
+    _forward_kernel[(triton.cdiv(rows, tile["ROWS"]) * k,)](
         x, w, b, y, mean, rstd, rows, w.stride(0), b.stride(0), eps, C=width, **tile
     )
     return y, mean, rstd
@@ -97,7 +100,7 @@ def backward(
     length = triton.cdiv(triton.cdiv(rows * k, PROGRAMS), least) * least
     parts = triton.cdiv(rows, length)
     dw, db = torch.empty(2, k, parts, width, device=x.device)
-    _backward_kernel[(parts, k)](
+    _backward_kernel[(parts * k,)](
         x, w, dy, mean, rstd, dx, dw, db, rows, length, w.stride(0), C=width, **tile
     )
     return dx, dw.sum(1), db.sum(1)

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from tacit.models.attention import attention_arguments
+from tacit.models.attention import attention_arguments, plain_attention
 from tacit.tasks.batching.attention import attention
 from tacit.tasks.batching.convolution import convolve
 from tacit.tasks.batching.linear import linear
@@ -38,6 +38,13 @@ from tacit.tasks.batching.normalisation import group_norm, layer_norm
 # Takes the number of clients, which arguments have a dimension of clients, and the arguments with
 # that dimension first; returns the result with that dimension first.
 Rule = Callable[..., Tensor]
+# Hooks of the backward pass are not called under vmap, where no tensor says that it requires a
+# gradient.
+HOOKS: dict[Any, str] = {
+    Tensor.register_hook: "register_hook",
+    Tensor.register_post_accumulate_grad_hook: "register_post_accumulate_grad_hook",
+    Tensor.requires_grad.__get__: "requires_grad",  # type: ignore[attr-defined]
+}
 
 
 class _ForAllClients(torch.autograd.Function):
@@ -63,15 +70,19 @@ class _ForAllClients(torch.autograd.Function):
 
 
 class Replacing(TorchFunctionMode):
-    """Calls other functions in the place of some of torch's."""
+    """Calls other functions in the place of some of torch's, and refuses some."""
 
-    def __init__(self, replaced: Mapping[Any, Callable[..., Any]]) -> None:
+    def __init__(
+        self, replaced: Mapping[Any, Callable[..., Any]], refused: Mapping[Any, str] | None = None
+    ) -> None:
         super().__init__()
-        self._replaced = replaced
+        self._replaced, self._refused = replaced, refused or {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func in self._refused:
+            raise NotImplementedError(f"the model uses {self._refused[func]} of a tensor")
         other = self._replaced.get(func)
         if other is not None:
             return other(*args, **(kwargs or {}))
@@ -84,12 +95,25 @@ class Replacing(TorchFunctionMode):
 
 def client_rules() -> Replacing:
     """The context in which modules run under vmap."""
-    return Replacing(RULES)
+    return Replacing(RULES, HOOKS)
 
 
 def deterministic_attention() -> Replacing:
     """The context in which the attention of one client gives the same bits every time."""
     return Replacing({functional.scaled_dot_product_attention: attention})
+
+
+def attention_of_samples() -> Replacing:
+    """The context in which gradients of single samples are taken inside vmap."""
+    return Replacing({functional.scaled_dot_product_attention: _plain_attention})
+
+
+def _plain_attention(*args: Any, **kwargs: Any) -> Tensor:
+    """Attention in operations that have a rule for vmap; torch's fused ones have none."""
+    (query, key, value, mask), options = attention_arguments(*args, **kwargs)
+    if options.pop("dropout_p") or options.pop("enable_gqa", False):
+        return functional.scaled_dot_product_attention(*args, **kwargs)
+    return plain_attention(query, key, value, mask, **options)
 
 
 def _expanded(x: Tensor, clients: int, batched: bool) -> Tensor:

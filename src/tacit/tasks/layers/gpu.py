@@ -7,6 +7,9 @@ not store the windows. They read number (tap, position, b) from the image at
 
 Products are as exact as in float32, or in TF32 where products may use that. Sums over positions are
 split into pieces that are added in a fixed order, so that the same numbers give the same bits.
+
+The first dimension of a grid has the clients too: CUDA allows 2³¹ programs in it, and 65,535 in the
+others. Kernels count in 64 bits where a client has 2³¹ numbers in a tensor, and else in 32 bits.
 """
 
 from __future__ import annotations
@@ -34,19 +37,20 @@ def _forward_kernel(
     column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
     tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
     FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr,
-    RELU: tl.constexpr, PRECISION: tl.constexpr,
+    RELU: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1)
-    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    f = tl.program_id(2) * FILTERS + tl.arange(0, FILTERS)
+    blocks: tl.constexpr = (columns + COLUMNS - 1) // COLUMNS
+    client = (tl.program_id(0) // blocks).to(tl.int64)
+    n = (tl.program_id(0) % blocks).to(INDEX) * COLUMNS + tl.arange(0, COLUMNS)
+    f = (tl.program_id(1) * FILTERS + tl.arange(0, FILTERS)).to(INDEX)
     position = n // batch
     row, column = position // out_width, position % out_width
     offset = row * row_stride + column * column_stride + n % batch
-    x += client.to(tl.int64) * x_client
-    w += client.to(tl.int64) * w_client
+    x += client * x_client
+    w += client * w_client
     total = tl.zeros((FILTERS, COLUMNS), dtype=tl.float32)
     for low in range(0, taps, TAPS):
-        r = low + tl.arange(0, TAPS)
+        r = (low + tl.arange(0, TAPS)).to(INDEX)
         channel = r // (kernel_height * kernel_width)
         within = r % (kernel_height * kernel_width)
         tap = (
@@ -62,10 +66,10 @@ def _forward_kernel(
         )
         total = tl.dot(weights, windows, total, input_precision=PRECISION)
     if BIAS:
-        total += tl.load(b + client.to(tl.int64) * w_client + f, f < filters, 0.0)[:, None]
+        total += tl.load(b + client * w_client + f, f < filters, 0.0)[:, None]
     if RELU:
         total = tl.where(total < 0, 0.0, total)
-    y += client.to(tl.int64) * filters * columns
+    y += client * filters * columns
     tl.store(
         y + f[:, None] * columns + n[None, :],
         total,
@@ -80,13 +84,14 @@ def _filter_gradients_kernel(
     column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
     tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
     length: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    piece, pieces = tl.program_id(0), tl.num_programs(0)
-    client = tl.program_id(1)
+    pieces: tl.constexpr = (columns + length - 1) // length
+    piece = (tl.program_id(0) % pieces).to(INDEX)
+    client = (tl.program_id(0) // pieces).to(tl.int64)
     tap_blocks = (taps + TAPS - 1) // TAPS
-    r = (tl.program_id(2) % tap_blocks) * TAPS + tl.arange(0, TAPS)
-    f = (tl.program_id(2) // tap_blocks) * FILTERS + tl.arange(0, FILTERS)
+    r = ((tl.program_id(1) % tap_blocks) * TAPS + tl.arange(0, TAPS)).to(INDEX)
+    f = ((tl.program_id(1) // tap_blocks) * FILTERS + tl.arange(0, FILTERS)).to(INDEX)
     channel = r // (kernel_height * kernel_width)
     within = r % (kernel_height * kernel_width)
     tap = (
@@ -94,8 +99,8 @@ def _filter_gradients_kernel(
         + (within // kernel_width) * tap_row
         + (within % kernel_width) * tap_column
     )
-    x += client.to(tl.int64) * x_client
-    dy += client.to(tl.int64) * filters * columns
+    x += client * x_client
+    dy += client * filters * columns
     total = tl.zeros((FILTERS, TAPS), dtype=tl.float32)
     for low in range(piece * length, (piece + 1) * length, COLUMNS):
         n = low + tl.arange(0, COLUMNS)
@@ -110,7 +115,7 @@ def _filter_gradients_kernel(
             dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & valid[None, :], 0.0
         )
         total = tl.dot(gradient, windows, total, input_precision=PRECISION)
-    out += (client.to(tl.int64) * pieces + piece) * filters * taps
+    out += (client * pieces + piece) * filters * taps
     tl.store(
         out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :]
     )
@@ -146,14 +151,16 @@ def _input_gradient_kernel(
     dy, w, dx, w_client, channels: tl.constexpr, filters: tl.constexpr, height: tl.constexpr,
     width: tl.constexpr, batch: tl.constexpr, out_height: tl.constexpr, out_width: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, CHANNELS: tl.constexpr,
-    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
+    numbers: tl.constexpr = height * width * batch
+    blocks: tl.constexpr = (numbers + COLUMNS - 1) // COLUMNS
+    client = (tl.program_id(0) // blocks).to(tl.int64)
+    n = (tl.program_id(0) % blocks).to(INDEX) * COLUMNS + tl.arange(0, COLUMNS)
+    c = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(INDEX)
     b, pixel = n % batch, n // batch
     row, column = pixel // width, pixel % width
-    inside = n < height * width * batch
+    inside = n < numbers
     outputs: tl.constexpr = out_height * out_width * batch
     taps: tl.constexpr = kernel_height * kernel_width
     depths: tl.constexpr = (filters + DEPTH - 1) // DEPTH
@@ -162,7 +169,7 @@ def _input_gradient_kernel(
     total = tl.zeros((CHANNELS, COLUMNS), dtype=tl.float32)
     for step in range(taps * depths):
         tap = step // depths
-        f = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+        f = ((step % depths) * DEPTH + tl.arange(0, DEPTH)).to(INDEX)
         top, left = row - tap // kernel_width, column - tap % kernel_width
         valid = inside & (top >= 0) & (top < out_height) & (left >= 0) & (left < out_width)
         offset = (top * out_width + left) * batch + b
@@ -175,7 +182,6 @@ def _input_gradient_kernel(
             (f < filters)[:, None] & valid[None, :], 0.0,
         )  # fmt: skip
         total = tl.dot(weights, gradient, total, input_precision=PRECISION)
-    numbers: tl.constexpr = height * width * batch
     dx += client * channels * numbers
     tl.store(
         dx + c[:, None] * numbers + n[None, :], total,
@@ -257,11 +263,12 @@ class Windows:
         n = self.rows * self.columns * x.shape[4]
         y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
         block, width = _block(count, 64), COLUMNS if taps <= 32 else COLUMNS // 2
-        grid = (triton.cdiv(n, width), k, triton.cdiv(count, block))
+        grid = (triton.cdiv(n, width) * k, triton.cdiv(count, block))
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
             taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=width, TAPS=32,
-            BIAS=b is not None, RELU=relu, PRECISION=product_precision(), num_warps=4,
+            BIAS=b is not None, RELU=relu, PRECISION=product_precision(),
+            INDEX=index_type(x, y), num_warps=4,
         )  # fmt: skip
         return y
 
@@ -273,11 +280,12 @@ class Windows:
         blocks = triton.cdiv(taps, block) * triton.cdiv(count, filters)
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
+        pieces = triton.cdiv(n, length)
         parts = dy.new_empty(k, pieces, count * taps)
-        _filter_gradients_kernel[(pieces, k, blocks)](
+        _filter_gradients_kernel[(pieces * k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self.offsets(x), length,
             FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=product_precision(),
-            num_warps=2,
+            INDEX=index_type(x, dy), num_warps=2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
 
@@ -289,11 +297,11 @@ class Windows:
         dx = dy.new_empty(shape)
         block = _block(channels, 64)
         numbers = shape[2] * shape[3] * batch
-        grid = (triton.cdiv(numbers, COLUMNS), k, triton.cdiv(channels, block))
+        grid = (triton.cdiv(numbers, COLUMNS) * k, triton.cdiv(channels, block))
         _input_gradient_kernel[grid](
             dy, filters, dx, filters.stride(0), channels, filters.shape[1], *shape[2:], self.rows,
             self.columns, *self.size, CHANNELS=block, COLUMNS=COLUMNS, DEPTH=32,
-            PRECISION=product_precision(), num_warps=4,
+            PRECISION=product_precision(), INDEX=index_type(dx, dy), num_warps=4,
         )  # fmt: skip
         return dx
 
@@ -356,6 +364,11 @@ def concurrently(work: Callable[[], None], device: torch.device) -> Iterator[Non
         yield
     finally:
         main.wait_stream(side)
+
+
+def index_type(*tensors: Tensor) -> Any:
+    """The type that counts the numbers of one client in these tensors [k, ...]."""
+    return tl.int32 if all(t[0].numel() < 2**31 for t in tensors) else tl.int64
 
 
 def _block(count: int, most: int) -> int:

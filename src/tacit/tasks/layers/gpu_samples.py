@@ -3,7 +3,8 @@
 All kernels have a fixed amount of work, whatever the samples are, so that they can be captured:
 which samples belong to a client is read on the device. Products are always in full float32, because
 rounding must not make a clipped gradient longer than its bound. Sums are added in a fixed order and
-in float64: see `tacit.core.rounded_sums`.
+in float64: see `tacit.core.rounded_sums`. The first dimension of a grid is for numbers that may be
+large: CUDA allows 2³¹ programs in it, and 65,535 in the others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tacit.privacy.clipping import margin
-from tacit.tasks.layers.gpu import Windows
+from tacit.tasks.layers.gpu import Windows, index_type
 from tacit.tasks.sample_gradients import LARGEST_SQUARE, OuterProducts
 
 # Warps of a program that computes gradients by filters: they read the same numbers.
@@ -36,18 +37,19 @@ def _filter_gradients_kernel(
     column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
     tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
     BIAS: tl.constexpr, FILTERS: tl.constexpr, TAPS: tl.constexpr, WARPS: tl.constexpr,
-    UNROLL: tl.constexpr,
+    UNROLL: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     # Each thread has one sample and one tile of filters and taps, the 32 threads of a warp the same
     # tile. The first dimension is that of the threads, and the others are in registers: no load
     # may be contiguous for the compiler, which would then move numbers between threads.
     thread = tl.arange(0, 32 * WARPS)[:, None, None]
-    b = tl.max_contiguous(tl.program_id(1) * 32 + thread % 32, [1, 1, 1])
-    tile = tl.program_id(0) * WARPS + thread // 32
     tap_blocks: tl.constexpr = (taps + TAPS - 1) // TAPS
     filter_blocks: tl.constexpr = (filters + FILTERS - 1) // FILTERS
-    r = tile % tap_blocks * TAPS + tl.arange(0, TAPS)[None, None, :]
-    f = tile // tap_blocks * FILTERS + tl.arange(0, FILTERS)[None, :, None]
+    programs: tl.constexpr = (tap_blocks * filter_blocks + WARPS - 1) // WARPS
+    b = tl.max_contiguous((tl.program_id(0) // programs) * 32 + thread % 32, [1, 1, 1])
+    tile = (tl.program_id(0) % programs) * WARPS + thread // 32
+    r = (tile % tap_blocks * TAPS + tl.arange(0, TAPS)[None, None, :]).to(INDEX)
+    f = (tile // tap_blocks * FILTERS + tl.arange(0, FILTERS)[None, :, None]).to(INDEX)
     within = r % (kernel_height * kernel_width)
     tap = (
         r // (kernel_height * kernel_width) * tap_channel
@@ -125,15 +127,16 @@ def _factors_kernel(norms, factors, bound, margin, batch, SAMPLES: tl.constexpr)
 
 @triton.jit
 def _weighted_sums_kernel(
-    factors, right, bounds, out, right_b, right_i, width, out_client, out_piece,
+    factors, right, bounds, out, clients, right_b, right_i, width, out_client, out_piece,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    client, piece, pieces = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
+    client, block = tl.program_id(0) % clients, tl.program_id(0) // clients
+    piece, pieces = tl.program_id(1), tl.num_programs(1)
     low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
     length = (high - low + pieces - 1) // pieces
     low += piece * length
     high = tl.minimum(high, low + length)
-    i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    i = block * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float64)
     for first in range(low, high, ROWS):
         b = first + tl.arange(0, ROWS)
@@ -160,18 +163,19 @@ def _add_parts_kernel(parts, out, width, out_stride, pieces, clients, COLUMNS: t
 
 @triton.jit
 def _outer_sums_kernel(
-    factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
+    factors, left, right, bounds, out, clients, left_b, left_o, right_b, right_i, outputs, width,
     out_client, out_piece, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
     SAMPLES: tl.constexpr,
 ):  # fmt: skip
-    client, piece, pieces = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
+    client, block = tl.program_id(0) % clients, tl.program_id(0) // clients
+    piece, pieces = tl.program_id(1), tl.num_programs(1)
     low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
     length = (high - low + pieces - 1) // pieces
     low += piece * length
     high = tl.minimum(high, low + length)
     blocks = (width + WIDTH - 1) // WIDTH
-    i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
-    o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
+    i = (block % blocks) * WIDTH + tl.arange(0, WIDTH)
+    o = (block // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
     total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
     for first in range(low, high, SAMPLES):
         for step in tl.static_range(SAMPLES):
@@ -215,10 +219,10 @@ def filter_gradients(
     _, _, row_stride, column_stride, *rest = windows.offsets(x)
 
     def write() -> None:
-        _filter_gradients_kernel[(triton.cdiv(tiles, WARPS), triton.cdiv(batch, 32))](
+        _filter_gradients_kernel[(triton.cdiv(tiles, WARPS) * triton.cdiv(batch, 32),)](
             x, dy, out, squares, out.stride(0), taps, filters, windows.rows, windows.columns,
             batch, row_stride, column_stride, *rest, BIAS=bias, FILTERS=few, TAPS=many,
-            WARPS=WARPS, UNROLL=unroll, num_warps=WARPS,
+            WARPS=WARPS, UNROLL=unroll, INDEX=index_type(x, dy), num_warps=WARPS,
         )  # fmt: skip
 
     return OuterProducts(out, squares=squares.T), write
@@ -287,13 +291,13 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
     parts = out[None] if pieces == 1 else out.new_empty(pieces, n, outputs * width)
     strides = (parts.stride(1), parts.stride(0))
     if left is None:
-        _weighted_sums_kernel[(n, blocks, pieces)](
-            factors, right, bounds, parts, *right.stride(), width, *strides,
+        _weighted_sums_kernel[(n * blocks, pieces)](
+            factors, right, bounds, parts, n, *right.stride(), width, *strides,
             ROWS=rows, COLUMNS=across, num_warps=4,
         )  # fmt: skip
         return _add_up(parts, out)
-    operands = (factors, left, right, bounds, parts, *left.stride(), *right.stride())
-    _outer_sums_kernel[(n, blocks, pieces)](
+    operands = (factors, left, right, bounds, parts, n, *left.stride(), *right.stride())
+    _outer_sums_kernel[(n * blocks, pieces)](
         *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=SAMPLES,
         num_warps=4,
     )  # fmt: skip
