@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,8 +81,15 @@ def euclidean(rows: Tensor) -> Tensor:
 def _norms(rows: Tensor, unit: Tensor | None) -> Tensor:
     if codecs.supports(rows):
         return codecs.norms(rows, unit, STRIDE)
-    roots = _sum_of_squares(rows, unit).sqrt_()
+    roots = _rounded_root(_sum_of_squares(rows, unit))
     return _finite_or_nan((roots if unit is None else roots * unit).to(rows.dtype))
+
+
+def _rounded_root(x: Tensor) -> Tensor:
+    """The root, rounded correctly; torch's on x86-64 is MKL's, which may be off by one bit."""
+    if x.device.type != "cpu":
+        return x.sqrt_()
+    return torch.from_numpy(np.sqrt(x.detach().numpy()))
 
 
 def _sum_of_squares(rows: Tensor, unit: Tensor | None = None) -> Tensor:
