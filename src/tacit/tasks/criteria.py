@@ -77,7 +77,7 @@ def logits_of(output: Any) -> Tensor:
 
 
 def check_loss(criterion: Criterion) -> None:
-    """Raise Misuse if a loss is no function, or has parameters, which nobody would train."""
+    """Raise Misuse if a loss is not callable, or has trainable parameters of its own."""
     given: Any = criterion
     if not callable(given):
         raise Misuse(f"loss is {given!r}.", "Give a function of the output and the targets.")
