@@ -193,6 +193,13 @@ def test_embeddings_that_cannot_be_trained_are_refused(options):
         tacit.Task.from_module(module, parts(tokens), batch_size=4)
 
 
+def test_nan_in_the_first_samples_is_no_change_of_the_inputs():
+    given = parts()
+    given[0][0][0, 0] = torch.nan
+    with pytest.raises(Misuse, match="data of client 0 have NaN in sample 0"):
+        tacit.Task.from_module(Net(), given, batch_size=4)
+
+
 class OnlyInTraining(Net):
     def forward(self, x):
         y = super().forward(x)
@@ -200,17 +207,16 @@ class OnlyInTraining(Net):
 
 
 def test_a_model_is_scored_in_evaluation_mode():
-    held_out = parts()[0]
-    task = tacit.Task.from_module(OnlyInTraining(), parts(), batch_size=4, test=held_out)
+    torch.manual_seed(0)
+    x, y = parts()[0]
     graph = tacit.Topology.ring(3).mixing("metropolis")
+    task = tacit.Task.from_module(OnlyInTraining(), parts(), batch_size=4, test=(x, y))
     run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=2)
-    predicted = run.module(client=0)(held_out[0]).argmax(1)
-    expected = 100 * float((predicted == held_out[1]).float().mean())
-    found = task.evaluation.models(run.theta[:1], [0]).accuracy
-    assert float(found[0]) == pytest.approx(expected)
-    # Gradients are those of training.
-    scores = tacit.Task.from_module(Net(), parts(), batch_size=4, test=held_out).evaluation
-    assert float(scores.models(run.theta[:1], [0]).accuracy[0]) != pytest.approx(expected)
+    found = task.evaluation.models(run.theta[:1], [0]).loss
+    module = run.module(client=0)
+    assert float(found[0]) == pytest.approx(float(functional.cross_entropy(module(x), y)))
+    in_training = functional.cross_entropy(module.train()(x), y)
+    assert float(found[0]) != pytest.approx(float(in_training))
 
 
 def test_a_module_that_keeps_its_outputs_can_be_trained():
