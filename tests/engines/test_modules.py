@@ -1,5 +1,7 @@
 """Modules as people write them give the same trajectories on every engine and backend."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from capturable import capture_on_cpu
@@ -17,6 +19,7 @@ from tacit.engines.watchdog import Watchdog
 # Backends and engines sum in different orders.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
 @pytest.fixture(scope="module", params=MODULES)
@@ -106,7 +109,7 @@ def test_ranks(ranks, label, name, strategy, together):
             torch.testing.assert_close(torch.from_numpy(found[field]), rows, **CLOSE)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@needs_gpu
 def test_a_gpu(label, name, together):
     algorithm, task = module_case(label, name)
     simulation = Simulation(Setting(algorithm, task, GRAPH, seed=SEED, device="cuda"))
@@ -116,3 +119,25 @@ def test_a_gpu(label, name, together):
     for field, rows in tensors_of(together[0][-1]).items():
         found = getattr(simulation.state, field).cpu()
         torch.testing.assert_close(found, rows, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"),
+    [
+        ("cpu", "float32"),
+        ("cpu", "bf16"),
+        *(pytest.param("cuda", one, marks=needs_gpu) for one in ("float32", "tf32", "bf16")),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["batched", "looped"])
+def test_the_same_bits_twice(label, name, device, precision, strategy):
+    """Clipped sums of single samples included: private SGD is among the algorithms."""
+    states = []
+    for _ in range(2):
+        algorithm, task = module_case(label, name, torch.float32)
+        setting = Setting(algorithm, task, GRAPH, seed=SEED, gradients=strategy, device=device)
+        simulation = Simulation(replace(setting, precision=precision))
+        simulation.start()
+        states.append(tensors_of(advanced(simulation).state))
+    one, two = states
+    assert all(torch.equal(rows, two[field]) for field, rows in one.items())
