@@ -19,6 +19,8 @@ from tacit.core.rows import CodedRows, NoiseRows, Sent
 from tacit.core.schedules import Rate, rate_at
 
 Function = Callable[..., Tensor]
+# A result and the row it was computed from, [P] each → the log density of each coordinate [P].
+LogDensity = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Nonlinear:
     lipschitz: float | None = None
     mean: float | None = None
     public: tuple[Tensor, ...] = ()
+    log_density: LogDensity | None = None
 
     def __call__(self, *rows: Tensor) -> Tensor:
         """The results of all clients."""
@@ -161,6 +164,7 @@ class Here(ABC):
         lipschitz: float | None = None,
         mean: float | None = None,
         public: tuple[Tensor, ...] = (),
+        log_density: LogDensity | None = None,
     ) -> Tensor:
         """Apply a non-linear function to own rows [n, P].
 
@@ -178,6 +182,8 @@ class Here(ABC):
             mean: If given, the expected result is `mean` times the rows.
             public: Numbers of each client that everybody knows, such as its weights, [n, k] each;
                 the function gets them after the rows.
+            log_density: If given, the log density of each coordinate of the result, given a row of
+                the one argument: smooth in that row. Attacks on the result use it.
         """
 
     @abstractmethod

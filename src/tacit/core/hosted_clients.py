@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import RESERVED, FixedPoint, IntegerRows
-from tacit.core.here import Function, Here, Network, Nonlinear
+from tacit.core.here import Function, Here, LogDensity, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
@@ -175,8 +175,11 @@ class HostedClients(Here):
         lipschitz: float | None = None,
         mean: float | None = None,
         public: tuple[Tensor, ...] = (),
+        log_density: LogDensity | None = None,
     ) -> Tensor:
-        step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean, public)
+        step = Nonlinear(
+            tag, function, epsilon, deterministic, inverse, lipschitz, mean, public, log_density
+        )
         return self.apply(step, *rows)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:

@@ -20,6 +20,9 @@ from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 
+# Of the root mean square of a result: the least deviation that attacks assume, so that the density
+# is smooth where a gradient is zero.
+WIDTH = 0.1
 # Parameters. A larger dense matrix takes more than 16,000 draws per client.
 DENSE_LIMIT = 128
 
@@ -68,7 +71,34 @@ class MatrixStep:
         if self.deviation == 0 and (self.structure == "diagonal" or self.off_diagonal == 0):
             # Not random, so linear; it protects nothing.
             return self.mean * rows
-        return here.nonlinear("M", lambda v: self._product(v, here), rows, mean=self.mean)
+        return here.nonlinear(
+            "M",
+            lambda v: self._product(v, here),
+            rows,
+            mean=self.mean,
+            log_density=self.log_density,
+        )
+
+    def log_density(self, product: Tensor, row: Tensor, width: float = WIDTH) -> Tensor:
+        """Log density of each coordinate of Mv, given v, up to a constant; [L] all.
+
+            (Mv)ₐ = μₐvₐ + Σ_b Z_ab v_b  ~  N(μvₐ, σ_μ²vₐ² + σ_z² Σ_b v_b²)
+
+        M multiplies: where v is small, so is its noise. The sum is over the entries of Z that are
+        not zero; where they may be anywhere, over their expectation. `width` is added.
+        """
+        square = row.square()
+        following = torch.cat((square[1:], torch.zeros_like(square[:1])))
+        beside = {
+            "diagonal": torch.zeros_like(square),
+            "upper": following,
+            "sparse": (square.sum() - square) / max(1, len(row) - 1),
+            "dense": square.sum() - square,
+        }[self.structure]
+        variance = self.deviation**2 * square + self.off_diagonal**2 * beside
+        floor = (width**2 * product.square().mean()).clamp_min(torch.finfo(row.dtype).tiny)
+        variance = variance + floor
+        return -0.5 * ((product - self.mean * row).square() / variance + variance.log())
 
     def _product(self, v: Tensor, here: Here) -> Tensor:
         width = v.shape[1]

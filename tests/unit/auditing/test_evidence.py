@@ -5,7 +5,7 @@ import torch
 
 import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.evidence import apply_combination, evidence
+from tacit.auditing.attacks.evidence import apply_combination, evidence, randomized_gradient
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -179,3 +179,39 @@ def test_the_text_of_a_model():
         str(evidence(found(LPPA, "curious(1)"), "model", 0, numbers(LPPA, [1])))
         == "model of client 0"
     )
+
+
+MATRIX = tacit.MatrixStep(deviation=1.0, off_diagonal=0.5)
+DSG_RMS = tacit.DSGRMS(lr=0.1, matrix=MATRIX)
+
+
+def test_a_gradient_times_a_random_matrix():
+    """Each coordinate is μ·gₐ + z·gₐ₊₁ with the numbers that were drawn."""
+    leakage = found(DSG_RMS, "curious(1)+theta0", theta0=True)
+    transcript = numbers(DSG_RMS, [1], theta0=True)
+    known = randomized_gradient(leakage, transcript)
+    assert (known.kind, known.victim, known.deviation) == ("randomized gradient", 0, 0)
+    assert known.terms == (Unknown("gradient", 1, 0),)
+    assert str(known) == "randomized gradient M(g[0](1)), exactly"
+    held = numbers(DSG_RMS, range(5)).held
+    expected = next(row for u, row in held.items() if u.kind == "nonlinear" and u[1:3] == (1, 0))
+    torch.testing.assert_close(known.values, expected.double())
+    torch.testing.assert_close(known.points[0], draw(5, 4, seed=2)[0])
+    assert known.step.log_density == MATRIX.log_density
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        tacit.DSG(lr=0.1),
+        tacit.DeFLVP(lr=0.1, private_variates=True),
+        # The product is of more than the gradient.
+        tacit.DSGRMS(lr=0.1, matrix=MATRIX, weight_decay=0.1),
+        # Without randomness it is linear: the gradient itself is known.
+        tacit.DSGRMS(lr=0.1, matrix=tacit.MatrixStep("diagonal", deviation=0.0)),
+    ],
+)
+def test_no_density_no_randomized_gradient(algorithm):
+    leakage = found(algorithm, "curious(1)+theta0", theta0=True)
+    transcript = numbers(algorithm, [1], theta0=True)
+    assert randomized_gradient(leakage, transcript) is None

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from support.observations import total
 from tacit import data
-from tacit.auditing.attacks.closed_forms import label_counts, recover_labels
+from tacit.auditing.attacks.closed_forms import label_counts, labels_by_rows, recover_labels
 from tacit.auditing.attacks.linear_layers import activations, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.models.networks import sigmoid_cnn
@@ -150,3 +150,27 @@ def test_activations_are_named():
         "ReLU",
         "Tanh",
     ]
+
+
+def test_rows_give_labels_although_every_coordinate_is_noisy(digits):
+    """Of 100 batches, multiplied by a matrix of variance 1, which leaves little of the bias."""
+    flat = FlatModule(sigmoid_cnn(SHAPE, 10))
+    weights = torch.stack([flat.random_weights(0, victim) for victim in range(100)])
+    x, y = digits.x[:200].view(100, 2, *SHAPE), digits.y[:200].view(100, 2)
+    values = per_sample(flat, weights, x, y)
+    noise = torch.randn(2, *values.shape, generator=torch.Generator().manual_seed(0))
+    values = (1 + noise[0]) * values + noise[1] * values.roll(-1, 1)
+    observation = Observation.gradient(weights, values)
+    options = {"shape": SHAPE, "batch": 2}
+    found = labels_by_rows(flat, observation, **options).labels
+    assert int((found == y.sort(1).values).all(1).sum()) >= 90
+    by_bias = recover_labels(flat, observation, **options).labels
+    assert int((by_bias == y.sort(1).values).all(1).sum()) <= 50
+
+
+def test_rows_give_no_labels_without_a_last_linear_layer():
+    flat = FlatModule(nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()))
+    weights = flat.random_weights(0, 0)[None]
+    found = labels_by_rows(flat, Observation.gradient(weights, weights), shape=SHAPE)
+    assert found.labels is None
+    assert "linear layer" in found.assumption

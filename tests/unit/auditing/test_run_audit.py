@@ -19,6 +19,7 @@ from tacit.auditing.adversary_choice import default_adversaries
 from tacit.auditing.attacks import input_search, reconstruction_attacks, suite
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
+from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import Bound
@@ -264,6 +265,25 @@ def test_the_search_does_not_see_the_truth(monkeypatch):
     assert torch.equal(mine.guess, its.guess)
     assert mine.score.attack.mse != its.score.attack.mse
     assert mine.score.as_dict()["label_accuracy"] != its.score.as_dict()["label_accuracy"]
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1.0])
+def test_a_random_matrix_does_not_hide_a_digit(monkeypatch, deviation):
+    """Although its product is off by more than the gradient itself."""
+    matrix = tacit.MatrixStep(deviation=deviation, off_diagonal=deviation)
+    effort = AttackOptions(restarts=1, seconds=600)
+    monkeypatch.setattr(input_search, "SignedAdam", lambda: SignedAdam(iterations=300))
+    algorithm = tacit.DSGRMS(lr=0.1, matrix=matrix)
+    found = audited(algorithm, ["curious(1)+theta0"], ONE_DIGIT, attacks=effort, iterations=2)
+    ((attack,), (verdict,)) = found.results[0].reconstructions, found.results[0].verdicts
+    assert (attack.kind, attack.score.reading) == ("randomized gradient", "recovered")
+    assert any("randomized gradient (likelihood" in line for line in verdict.measured)
+    assert json.dumps(attack.as_dict())
+    monkeypatch.setattr(suite, "Truth", WrongTruth)
+    wrong = audited(algorithm, ["curious(1)+theta0"], ONE_DIGIT, attacks=effort, iterations=2)
+    (its,) = wrong.results[0].reconstructions
+    assert torch.equal(attack.guess, its.guess)
+    assert its.score.reading != "recovered"
 
 
 def test_exact_evidence_is_inverted_once_for_all_adversaries(monkeypatch):

@@ -111,3 +111,27 @@ def test_dense_is_for_small_models_only():
     with pytest.raises(Misuse, match="1,000,000 entries") as caught:
         MatrixStep("dense").check_width(1000)
     assert "upper" in caught.value.remedy
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_log_density_is_that_of_products_as_they_are_drawn(structure, hosted):
+    """Of normal coordinates: up to ½ log 2π, with the variance of many products."""
+    width, clients = 4, 40_000
+    step = MatrixStep(structure, mean=0.7, deviation=0.2, off_diagonal=0.3)
+    row = torch.tensor([1.0, -2.0, 0.1, 3.0], dtype=torch.float64)
+    products = step.times(row.repeat(clients, 1), hosted(clients, width))
+    law = torch.distributions.Normal(0.7 * row, products.std(0))
+    seen = products[:100]
+    expected = law.log_prob(seen) + 0.5 * math.log(2 * math.pi)
+    found = torch.stack([step.log_density(one, row, width=1e-9) for one in seen])
+    # The standard error of a variance; that of a sparse product is larger.
+    torch.testing.assert_close(found, expected, rtol=0.06, atol=0.06)
+
+
+def test_the_log_density_is_finite_and_smooth_where_a_row_is_zero():
+    product = torch.tensor([0.5, 0.0, 0.0], dtype=torch.float64)
+    row = torch.tensor([0.5, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    MatrixStep(deviation=1.0, off_diagonal=1.0).log_density(product, row).sum().backward()
+    assert bool(row.grad.isfinite().all())
+    zero = torch.zeros(3, dtype=torch.float64)
+    assert bool(MatrixStep().log_density(zero, zero).isfinite().all())

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import grad, vmap
 
 from tacit.auditing.attacks.linear_layers import LinearLayer, first_linear, last_linear
 from tacit.auditing.attacks.observation import Observation
@@ -121,6 +121,44 @@ def recover_labels(
     return RecoveredLabels(labels, assumption)
 
 
+def labels_by_rows(
+    flat: FlatModule,
+    observation: Observation,
+    *,
+    shape: Sequence[int],
+    batch: int = 1,
+    box: tuple[float, float] | None = (0.0, 1.0),
+) -> RecoveredLabels:
+    """The labels behind gradients in which each coordinate has noise of its own.
+
+    A bias is one noisy number. Row c of G_W adds up to about G_b,c·H, where H is the sum of the
+    features, and if they are not negative (after a sigmoid or a ReLU) most noise averages out.
+    """
+    layer = last_linear(flat, shape)
+    if layer is None:
+        return _none("the model does not end in a linear layer of its own")
+    if observation.batches != 1:
+        return _none("more than one batch is behind a value")
+    expected = observation.coefficients @ _mean_predictions(flat, observation.weights, shape, box)
+    inputs = _random_inputs(shape, box).to(observation.weights)
+    # The gradient of a class's output by its own row is the features.
+    gradients = vmap(grad(lambda theta: flat(theta, inputs)[:, 0].mean()), chunk_size=16)(
+        observation.weights[:, 0]
+    )
+    features = layer.weight_of(gradients)[:, 0].sum(1)
+    if not bool((features > 0).all()):
+        return _none("the features of the last layer do not add up to a positive number")
+    sums = layer.weight_of(observation.values).sum(2)
+    counts = label_counts(sums / features[:, None], expected, batch, exact=False)
+    classes = torch.arange(counts.shape[1], device=counts.device)
+    labels = torch.stack([classes.repeat_interleave(row) for row in counts])
+    return RecoveredLabels(
+        labels,
+        "label counts recovered from the sums over rows of the last layer, assuming features and "
+        "predictions as on random inputs",
+    )
+
+
 def single_label(layer: LinearLayer, gradients: Tensor) -> Tensor:
     """The label of each one-sample gradient [V, P]: [V] (iDLG; Zhao et al. 2020).
 
@@ -136,17 +174,19 @@ def single_label(layer: LinearLayer, gradients: Tensor) -> Tensor:
     return weight.sum(2).argmin(1) if weight.shape[1] == 2 else weight.norm(dim=2).argmax(1)
 
 
-def label_counts(bias: Tensor, expected: Tensor, batch: int, batches: int = 1) -> Tensor:
+def label_counts(
+    bias: Tensor, expected: Tensor, batch: int, batches: int = 1, *, exact: bool = True
+) -> Tensor:
     """n_c ≈ b·(p̄_c − G_b,c): whole numbers [V, C] that sum to all samples.
 
     bias [V, C] is a sum over `batches` means over `batch` samples, and so is p̄, `expected` [V, C].
-    Classes with G_b,c < 0 occur at least ⌈−b·G_b,c⌉ times, whatever p̄ is. The rest goes to the
-    classes where most is missing.
+    If G_b is exact, classes with G_b,c < 0 occur at least ⌈−b·G_b,c⌉ times, whatever p̄ is. The
+    rest goes to the classes where most is missing.
     """
     samples = batch * batches
     share = batch * (expected - bias)
     # 1e-4 allows for the rounding of a gradient.
-    counts = (-batch * bias - 1e-4).ceil().clamp_min(0)
+    counts = (-batch * bias - 1e-4).ceil().clamp_min(0) if exact else torch.zeros_like(bias)
     while bool((missing := samples - counts.sum(1)).any()):
         rows = (missing > 0).nonzero()[:, 0]
         most = (share - counts)[rows].argmax(1)
@@ -162,14 +202,17 @@ def _none(reason: str) -> RecoveredLabels:
     return RecoveredLabels(None, f"labels not recovered: {reason}")
 
 
+def _random_inputs(shape: Sequence[int], box: tuple[float, float] | None) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    uniform = torch.rand(RANDOM_INPUTS, *shape, generator=generator, dtype=torch.float64)
+    return torch.special.ndtri(uniform) if box is None else box[0] + (box[1] - box[0]) * uniform
+
+
 def _mean_predictions(
     flat: FlatModule, weights: Tensor, shape: Sequence[int], box: tuple[float, float] | None
 ) -> Tensor:
     """Mean of softmax over random inputs at weights [V, K, P]: [V, K, C]."""
-    generator = torch.Generator().manual_seed(0)
-    uniform = torch.rand(RANDOM_INPUTS, *shape, generator=generator, dtype=torch.float64)
-    inputs = torch.special.ndtri(uniform) if box is None else box[0] + (box[1] - box[0]) * uniform
-    inputs = inputs.to(weights)
+    inputs = _random_inputs(shape, box).to(weights)
 
     def predict(theta: Tensor) -> Tensor:
         return flat(theta, inputs).softmax(1).mean(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -12,11 +12,15 @@ from torch import Tensor
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
 from tacit.core.errors import Misuse
+from tacit.core.here import Nonlinear
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
 FIXED_POINT_STEPS = 400
-Kind = Question | Literal["noisy gradient", "approximate gradient", "everything known"]
+Kind = (
+    Question
+    | Literal["noisy gradient", "approximate gradient", "randomized gradient", "everything known"]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +37,13 @@ class Evidence:
     gain: float  # factor by which the combination multiplies the rounding of messages, at most
     rounding: float  # approximate error from the rounding of messages, relative to the values
     assumption: str = ""  # what the numbers rest on besides the messages
+    step: Nonlinear | None = None  # whose result on the one gradient the values are
 
     def __str__(self) -> str:
         if not self.terms:
             return f"{self.kind} of client {self.victim}"
+        if self.step is not None:
+            return f"{self.kind} {self.step.tag}({self.terms[0]}), exactly"
         made = " ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
         noise = f" with noise of deviation {self.deviation:.3g}" if self.deviation else ", exactly"
         noise += f", assuming that {self.assumption}" if self.assumption else ""
@@ -106,6 +113,33 @@ def evidence(
     known = [point for point in points if point is not None]
     stacked = torch.stack(known) if len(known) == len(points) else None
     return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain, rounding)
+
+
+def randomized_gradient(leakage: Leakage, transcript: Transcript) -> Evidence | None:
+    """The first exact result of a step on one gradient that declares its density; None if none."""
+    knowledge, gradients = leakage.knowledge, set(leakage.gradients)
+    run = knowledge.run
+    for index in leakage.of("image").indices("exact"):
+        step = run.nonlinear_steps[leakage.images[index]]
+        if step.declared.log_density is None:
+            continue
+        (row,) = step.inputs
+        columns = row.nonzero()[:, 0].tolist()
+        terms = [run.unknowns[column] for column in columns]
+        if len(terms) != 1 or terms[0] not in gradients or float(row[columns[0]]) != 1.0:
+            continue
+        found = evidence(leakage, "image", index, transcript)
+        point = known_point(knowledge, terms[0], transcript)
+        if found is not None and point is not None:
+            return replace(
+                found,
+                kind="randomized gradient",
+                terms=tuple(terms),
+                coefficients=(1.0,),
+                points=point[None],
+                step=step.declared,
+            )
+    return None
 
 
 def relative_rounding(combination: Combination, values: Tensor, transcript: Transcript) -> float:

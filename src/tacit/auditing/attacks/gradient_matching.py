@@ -14,6 +14,7 @@ from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
+from tacit.core.here import LogDensity
 from tacit.tasks.flat import Loss
 
 
@@ -59,6 +60,25 @@ class CosineDistance:
         norms = squares.clamp_min(torch.finfo(value.dtype).tiny).sqrt()
         cosine = (combination * value).sum() / norms
         return _with_prior(1 - cosine, self.total_variation, inputs)
+
+
+@dataclass(frozen=True)
+class DeclaredDensity:
+    """mean(−log p(v | Σₖ cₖ∇L(θₖ; x))) + α·TV(x) of a result v whose density is known.
+
+    The noise of a random matrix is small where the gradient is. A distance, which weighs all
+    coordinates alike, does not see that.
+    """
+
+    log_density: LogDensity
+    total_variation: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_weight(self.total_variation)
+
+    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        distance = -self.log_density(value, combination).mean()
+        return _with_prior(distance, self.total_variation, inputs)
 
 
 def total_variation(inputs: Tensor) -> Tensor:

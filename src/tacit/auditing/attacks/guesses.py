@@ -19,6 +19,9 @@ Labels = Tensor | Literal["optimise"] | None
 Box = tuple[float, float] | None
 
 
+KNOWN = "labels known"  # the assumption of attacks that are given them
+
+
 @dataclass(frozen=True)
 class NumberTargets:
     """Targets of a regression: their shape, and about which numbers they are."""
@@ -100,7 +103,7 @@ def choose_labels(
     """
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
-        return known[:, None].expand(-1, restarts, *known.shape[1:]), "labels known"
+        return known[:, None].expand(-1, restarts, *known.shape[1:]), KNOWN
     if labels not in (None, "optimise"):
         raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
     if layout.numbers is not None:

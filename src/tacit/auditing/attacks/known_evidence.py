@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tacit.auditing.attacks.evidence import Evidence, evidence
+from tacit.auditing.attacks.evidence import Evidence, evidence, randomized_gradient
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, Question
 from tacit.record.transcript import Transcript
 
@@ -15,7 +15,10 @@ ABOUT_SEVERAL: tuple[Question, ...] = ("group", "sum")
 
 
 def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
-    """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum."""
+    """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum.
+
+    Without an exact gradient also what a random step with a known density made of one.
+    """
     found = []
     for question in ABOUT_GRADIENTS:
         if question == "sum" and len(leakage.honest_component) == 1:
@@ -26,6 +29,8 @@ def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
             indices = sorted(series.indices("noisy"), key=lambda index: series.variances[index])
         if indices:
             found.append(evidence(leakage, question, indices[0], transcript))
+    if not leakage.of("gradient").indices("exact"):
+        found.append(randomized_gradient(leakage, transcript))
     return [one for one in found if one is not None]
 
 

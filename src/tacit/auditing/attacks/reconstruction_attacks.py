@@ -16,6 +16,7 @@ from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
+from tacit.core.here import LogDensity
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
@@ -210,7 +211,8 @@ class ReconstructionAttacks:
             observation = Observation(points, coefficients, values, len(set(data)) == 1, keys)
         else:
             observation = JointObservation(points, coefficients[None], values[:, None], data, keys)
-        guess = self._guess(observation, spec, kind)
+        step = group[0].step
+        guess = self._guess(observation, spec, kind, None if step is None else step.log_density)
         return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
 
     def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
@@ -237,7 +239,11 @@ class ReconstructionAttacks:
         return public, DataSpec.of(self._task, victim, public)
 
     def _guess(
-        self, observation: Observation | JointObservation, spec: DataSpec, kind: Kind
+        self,
+        observation: Observation | JointObservation,
+        spec: DataSpec,
+        kind: Kind,
+        log_density: LogDensity | None = None,
     ) -> Guess:
         options = self._options
         return guess_inputs(
@@ -249,6 +255,7 @@ class ReconstructionAttacks:
             seed=options.seed,
             seconds=options.seconds,
             progress=lambda done, of: self._progress(f"inverting the {kind}", done, of),
+            log_density=log_density,
         )
 
     def _scored(
