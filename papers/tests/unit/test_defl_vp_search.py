@@ -103,7 +103,11 @@ def test_claims_name_the_nearest_setting():
     artifact, result = fill("defl-vp/settings", (numbers | {key: setting(88, 85, 140)}).get)
     assert set(grades(artifact, result).values()) == {"reproduced"}
     verdict = artifact.claims[2].judge(result)
-    assert verdict.ours.startswith(f"{key[0]} exchanged per round, {key[1]}, {key[2]}: ")
+    per_round = "one mini-batch of 128 and one exchange per round"
+    assert key[0] == "1 of batch 128"
+    assert verdict.ours.startswith(
+        f"{per_round}, {key[1]}, {key[2]}: DeFL-VP 88.0 % (paper 88.7 %)"
+    )
     assert f"of {len(numbers)} settings" in verdict.reason
     assert isinstance(artifact.draw(result), Figure)
     far = grades(*fill("defl-vp/settings", numbers.get))

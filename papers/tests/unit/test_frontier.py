@@ -11,23 +11,31 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.loading import with_keys
-from tacit_papers.findings.frontier import BUDGETS, KEYS, RULES, config
+from tacit.privacy.matrix_step import MatrixStep
+from tacit_papers.findings.frontier import BUDGETS, KEYS, MATRIX, RULES, config
+from tacit_papers.findings.frontier_claims import HIDDEN, READ
 from tacit_papers.findings.frontier_figure import LABEL_DISTANCE, POINT_DISTANCE, spread_apart
 from tacit_papers.findings.frontier_picture import DARK, LABELS, LIGHT, draw
 from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.drawing import write_figure
 from tacit_papers.measures.best_reconstruction import (
     BestReconstruction,
+    MatrixSearches,
     SearchesByEvidence,
     available_evidence,
 )
-from tacit_papers.measures.inversion_search import InversionSearch, SignAgreement
+from tacit_papers.measures.inversion_search import (
+    InversionSearch,
+    MatrixSearch,
+    SignAgreement,
+)
 from tacit_papers.measures.recorded_run import RecordedRun
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
 SERVER = Adversary.parse("server+theta0")
 PRIVATE_NAMES = {n for n, kind in ALGORITHMS.items() if issubclass(kind, PrivateAlgorithm)}
 ALL_RULES = {label: rule for rules in RULES.values() for label, rule in rules.items()}
+WAY = "matrix 0.1"
 FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1"
 
 
@@ -95,6 +103,20 @@ def test_signs_of_the_truth_agree_best():
     )
     assert right < 1e-3
     assert half == pytest.approx(1.0)
+
+
+def test_a_matrix_of_variance_one_hides_from_a_distance_and_not_from_its_likelihood():
+    """With the dimensions of the finding, one sample, and an attack of a tenth of its effort."""
+    label = "dsg-rms, σ = 1"
+    setting = with_keys(config(label, QUICK), "run", batch_size=1)
+    known = MatrixSearch("matrix", 200, 2, True, 0.1, MatrixStep(**RULES[MATRIX][label]["matrix"]))
+    plain = tuple(InversionSearch("ours", 100, 2, True, weight) for weight in (0.01, 0.1))
+    searches = MatrixSearches(plain, plain, (), plain, (known,))
+    values = BestReconstruction(setting, searches, victims=1)(0, MeasureContext())
+    floor, kind = values["class_mean"], "gradient times a matrix"
+    assert values["tried"].keys() == {f"{kind}, {way}" for way in ("ours 0.01", "ours 0.1", WAY)}
+    assert values["tried"][f"{kind}, {WAY}"] > floor + READ
+    assert max(values["tried"][f"{kind}, ours {weight}"] for weight in (0.01, 0.1)) < floor + HIDDEN
 
 
 def test_a_leak_is_never_below_the_class_mean():

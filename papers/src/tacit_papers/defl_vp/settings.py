@@ -137,15 +137,26 @@ def _cells(scale: Scale) -> list[Cell]:
 
 
 def _described(cell: CellResult) -> str:
-    """A setting and its numbers."""
+    """A setting and its numbers, beside the paper's."""
     values = cell.first
     several = f" (means of {values['seeds']} seeds)" if values["seeds"] > 1 else ""
     reached = f"in round {values[ROUNDS]:.0f}" if values[ROUNDS] <= LAST else "not reached"
     return (
-        f"{cell.key[0]} exchanged per round, {', '.join(cell.key[1:])}: "
-        f"{NAMES[WHOLE]} {values[WHOLE]:.1f} %, "
-        f"{NAMES[ABLATED]} {values[ABLATED]:.1f} %, 85 % {reached}{several}"
+        f"{_per_round(cell.key[0])}, {', '.join(cell.key[1:])}: "
+        f"{NAMES[WHOLE]} {values[WHOLE]:.1f} % (paper {PAPER[WHOLE]:g} %), "
+        f"{NAMES[ABLATED]} {values[ABLATED]:.1f} % ({PAPER[ABLATED]:g} %), "
+        f"85 % {reached} ({PAPER[ROUNDS]:g}){several}"
     )
+
+
+def _per_round(label: str) -> str:
+    """The first label of a setting in words."""
+    if label == EPOCH:
+        return "one local epoch and one exchange per round"
+    number, size = label.split(" of batch ")
+    if number == "1":
+        return f"one mini-batch of {size} and one exchange per round"
+    return f"{number} mini-batches of {size} and {number} exchanges per round"
 
 
 def _verdict(

@@ -185,7 +185,8 @@ ARTIFACTS = (
             Contradiction(
                 f"{DEEP}: DFL learns as well as CFL (points)",
                 Cause.OPEN,
-                "The number of inner steps and the batch size are not given. With five steps of "
+                "The number of inner steps and the batch size are not given, and were not varied. "
+                "With five steps of "
                 "0.05, the size that is given, and batches of 128, PDMM learns until models "
                 "become infinite, in each seed at another iteration. Linearized, it is unstable "
                 "along directions in which the loss is not convex, the more the longer its inner "

@@ -66,9 +66,9 @@ Place = tuple[float, float, str]  # offset of a label in points, and its alignme
 # The settings that are labelled in the picture; all are in the figure of findings/frontier.
 LABELS: dict[str, tuple[str, Place]] = {
     "dsgt": ("dsgt", (5, 7, "left")),
-    "lppa, β = 0.1": ("lppa", (-7, 4, "right")),
-    "lppa, fresh masks, β = 0.05": ("lppa, fresh masks", (8, 5, "left")),
-    "dsg-rms, σ = 0.1": ("dsg-rms", (-4, 6, "right")),
+    "lppa, β = 0.1": ("lppa", (-6, 4, "right")),
+    "lppa, fresh masks, β = 0.05": ("lppa, fresh masks", (9, -11.5, "left")),
+    "dsg-rms, σ = 1": ("dsg-rms", (5, 7, "left")),
     "defl-vp, ε = 4": ("defl-vp", (-5, 6, "right")),
     "defl-vp, private variates, ε = 4": ("defl-vp, private variates", (2, -14, "left")),
     "pdmm, σ = 0.3": ("pdmm", (9, -13, "left")),

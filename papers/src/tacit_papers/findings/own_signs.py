@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
-from tacit_papers.defl_vp.contradictions import OWN_SIGNS
+from tacit_papers.defl_vp.contradictions import WITHOUT_REDUCTION
 from tacit_papers.defl_vp.setting import VARIANTS, config as published
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Scale
@@ -95,7 +95,7 @@ ARTIFACTS = (
             Contradiction(
                 "*some step size comes near the paper's accuracy",
                 Cause.OPEN,
-                OWN_SIGNS,
+                WITHOUT_REDUCTION,
             ),
         ),
         draw=curves("accuracy", "accuracy (%)"),

@@ -50,6 +50,16 @@ class SearchesByEvidence:
 
 
 @dataclass(frozen=True)
+class MatrixSearches(SearchesByEvidence):
+    """The same with searches that know the distribution of the random matrix."""
+
+    multiplied: tuple[InversionSearch, ...]
+
+    def of(self, kind: str) -> tuple[InversionSearch, ...]:
+        return super().of(kind) + (self.multiplied if kind == MULTIPLIED else ())
+
+
+@dataclass(frozen=True)
 class BestReconstruction(FieldDescription):
     """SSIM of what one neighbour (`leak`) and all of them (`leak_together`) reconstruct.
 
@@ -108,7 +118,10 @@ def available_evidence(
 
 def _evidence(run: RecordedRun, leakage: Leakage) -> dict[str, Evidence]:
     best = best_evidence(leakage, run.transcript)
-    found: dict[str, Evidence] = {str(one.kind): one for one in best if one.points is not None}
+    # What a random matrix made of a gradient is found below, where the shift is removed too.
+    found: dict[str, Evidence] = {
+        str(one.kind): one for one in best if one.points is not None and one.step is None
+    }
     theta0 = evidence(leakage, "model", 0, run.transcript)
     if theta0 is None or not {"gradient", "noisy gradient"}.isdisjoint(found):
         return found

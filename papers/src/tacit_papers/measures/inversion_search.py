@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -15,6 +16,7 @@ from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.gradient_matching import (
     L2,
     CosineDistance,
+    DeclaredDensity,
     MatchingLoss,
     total_variation,
 )
@@ -25,6 +27,7 @@ from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
+from tacit.privacy.matrix_step import MatrixStep
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext, Values, rounded
 from tacit_papers.measures.observations import (
@@ -65,7 +68,7 @@ class InversionSearch:
     (Geiping et al. 2020). "signs": agreement of signs, the same L-BFGS.
     """
 
-    attack: Literal["DLG", "ours", "cosine", "signs"] = "DLG"
+    attack: Literal["DLG", "ours", "cosine", "signs", "matrix"] = "DLG"
     iterations: int = 300
     restarts: int = 4
     labels_known: bool = True
@@ -84,6 +87,24 @@ class InversionSearch:
         if self.attack == "cosine":
             return SignedAdam(self.iterations)
         return TorchLBFGS(self.iterations) if self.attack == "DLG" else LBFGS(self.iterations)
+
+
+@dataclass(frozen=True)
+class MatrixSearch(InversionSearch):
+    """The search for inputs whose gradient, times a random matrix, is the evidence."""
+
+    matrix: MatrixStep = field(default_factory=MatrixStep)
+    width: float = 0.1
+
+    @property
+    def matching_loss(self) -> MatchingLoss:
+        log_density = partial(self.matrix.log_density, width=self.width)
+        return DeclaredDensity(log_density, self.total_variation)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        # Far from the inputs the likelihood is not convex, and a line search stops at once.
+        return SignedAdam(self.iterations)
 
 
 def invert_evidence(
