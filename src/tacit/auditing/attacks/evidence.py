@@ -43,7 +43,7 @@ class Evidence:
         if not self.terms:
             return f"{self.kind} of client {self.victim}"
         if self.step is not None:
-            return f"{self.kind} {self.step.tag}({self.terms[0]}), exactly"
+            return f"{self.kind} {self.step.tag}({self.terms[0]})"
         made = " ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
         noise = f" with noise of deviation {self.deviation:.3g}" if self.deviation else ", exactly"
         noise += f", assuming that {self.assumption}" if self.assumption else ""

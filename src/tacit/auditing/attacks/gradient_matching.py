@@ -67,16 +67,21 @@ class DeclaredDensity:
     """mean(−log p(v | Σₖ cₖ∇L(θₖ; x))) + α·TV(x) of a result v whose density is known.
 
     The noise of a random matrix is small where the gradient is. A distance, which weighs all
-    coordinates alike, does not see that.
+    coordinates alike, does not see that. If the length of the gradient is not known, because it was
+    clipped, that of the guess is chosen to fit v.
     """
 
     log_density: LogDensity
     total_variation: float = 0.0
+    knows_length: bool = True
 
     def __post_init__(self) -> None:
         _check_weight(self.total_variation)
 
     def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        if not self.knows_length:
+            square = combination.square().sum().clamp_min(torch.finfo(value.dtype).tiny)
+            combination = (combination * value).sum() / square * combination
         distance = -self.log_density(value, combination).mean()
         return _with_prior(distance, self.total_variation, inputs)
 

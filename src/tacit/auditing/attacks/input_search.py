@@ -73,7 +73,7 @@ def guess_inputs(
     matching_loss = matching_loss_for(loss, observation, spec, clipped=clipped)
     if log_density is not None:
         smooth = LIKELY if len(spec.shape) == 3 else 0.0
-        matching_loss = DeclaredDensity(log_density, smooth)
+        matching_loss = DeclaredDensity(log_density, smooth, knows_length=not clipped)
     # Far from the inputs a density is not convex, and a line search stops at once.
     direct = log_density is None and (plain or single)
     labels, reason = None, ""

@@ -184,7 +184,7 @@ class ReconstructionAttacks:
         return None
 
     def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        made_of = tuple((one.terms, one.coefficients) for one in group)
+        made_of = tuple((one.terms, one.coefficients, one.step is None) for one in group)
         exact = not any(one.deviation for one in group)
         if exact and made_of in self._done:
             return replace(self._done[made_of], evidence=group)

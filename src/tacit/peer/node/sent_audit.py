@@ -245,7 +245,8 @@ def _findings(
         if all(term.client == leakage.victim for term in one.terms):
             what = str(one).replace(f"g[{leakage.victim}]", "g")
             inputs = "" if invert is None else invert(one)
-            recovered.append(Recovered(one.kind, what, not one.deviation, truth.error(one), inputs))
+            exact = not one.deviation and one.step is None
+            recovered.append(Recovered(one.kind, what, exact, truth.error(one), inputs))
     return CoalitionFindings(names, known, recovered)
 
 
