@@ -36,7 +36,7 @@ class DSGRMS(DualProtection):
         "Theorem 1 bounds the protection vector for one combination matrix"
     )
     protects: ClassVar[str] = (
-        "gradient and model, by a secret matrix step and a shift that averaging does not remove"
+        "model, by a shift that averaging does not remove; gradient in part, by a secret matrix"
     )
     theorem: ClassVar[Literal[1, 2] | None] = 1
 

@@ -50,7 +50,7 @@ class EDSGRMS(DualProtection):
     tolerates: ClassVar[Tolerance] = refused(EXACT_DIFFUSION)
     exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
-        "gradient and model, by a secret matrix step and a shift that averaging does not remove"
+        "model, by a shift that averaging does not remove; gradient in part, by a secret matrix"
     )
     theorem: ClassVar[Literal[1, 2] | None] = 2
 

@@ -142,7 +142,7 @@ ARTIFACTS = (
                 "gradient",
             ),
             error_at_least(
-                "a matrix of variance 1 does help",
+                "a matrix of variance 1 leaves it off by more than its norm",
                 "gradients protected for large variances (Theorem 3)",
                 [LARGE_NORM],
                 100.0,
