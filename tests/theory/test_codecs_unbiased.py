@@ -55,8 +55,8 @@ def received(codec, u, seed):
 
 def strays(variance, reach):
     """The largest deviation of a mean of DRAWS numbers; `reach` bounds that of one of them."""
-    log_density = math.log(2 / 1e-9)
-    return math.sqrt(2 * variance * log_density / DRAWS) + reach * log_density / (3 * DRAWS)
+    surprise = math.log(2 / 1e-9)
+    return math.sqrt(2 * variance * surprise / DRAWS) + reach * surprise / (3 * DRAWS)
 
 
 def longest(codec, width, norm):

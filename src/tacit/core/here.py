@@ -183,7 +183,8 @@ class Here(ABC):
             public: Numbers of each client that everybody knows, such as its weights, [n, k] each;
                 the function gets them after the rows.
             log_density: If given, the log density of each coordinate of the result, given a row of
-                the one argument: smooth in that row. Attacks on the result use it.
+                the one argument: smooth in that row, and of torch functions. Attacks on the result
+                maximise it.
         """
 
     @abstractmethod

@@ -177,6 +177,13 @@ class HostedClients(Here):
         public: tuple[Tensor, ...] = (),
         log_density: LogDensity | None = None,
     ) -> Tensor:
+        if log_density is not None and (len(rows) != 1 or public):
+            raise Misuse(
+                f"The non-linear step {tag!r} declares a log density, but has more than one "
+                "argument.",
+                "The density is given one row: declare it for steps on one tensor, without public "
+                "numbers.",
+            )
         step = Nonlinear(
             tag, function, epsilon, deterministic, inverse, lipschitz, mean, public, log_density
         )

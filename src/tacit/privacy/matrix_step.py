@@ -20,9 +20,8 @@ from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 
-# Of the root mean square of a result: the least deviation that attacks assume, so that the density
-# is smooth where a gradient is zero.
-WIDTH = 0.1
+# The least deviation that attacks assume, as a share of the root mean square of a result.
+FLOOR = 0.1
 # Parameters. A larger dense matrix takes more than 16,000 draws per client.
 DENSE_LIMIT = 128
 
@@ -79,13 +78,14 @@ class MatrixStep:
             log_density=self.log_density,
         )
 
-    def log_density(self, product: Tensor, row: Tensor, width: float = WIDTH) -> Tensor:
+    def log_density(self, product: Tensor, row: Tensor, floor: float = FLOOR) -> Tensor:
         """Log density of each coordinate of Mv, given v, up to a constant; [L] all.
 
             (Mv)ₐ = μₐvₐ + Σ_b Z_ab v_b  ~  N(μvₐ, σ_μ²vₐ² + σ_z² Σ_b v_b²)
 
         M multiplies: where v is small, so is its noise. The sum is over the entries of Z that are
-        not zero; where they may be anywhere, over their expectation. `width` is added.
+        not zero. A sparse Z has one in each row, anywhere: the normal distribution has the variance
+        of that mixture. `floor` keeps the density smooth where v is zero.
         """
         square = row.square()
         following = torch.cat((square[1:], torch.zeros_like(square[:1])))
@@ -96,8 +96,8 @@ class MatrixStep:
             "dense": square.sum() - square,
         }[self.structure]
         variance = self.deviation**2 * square + self.off_diagonal**2 * beside
-        floor = (width**2 * product.square().mean()).clamp_min(torch.finfo(row.dtype).tiny)
-        variance = variance + floor
+        least = (floor**2 * product.square().mean()).clamp_min(torch.finfo(row.dtype).tiny)
+        variance = variance + least
         return -0.5 * ((product - self.mean * row).square() / variance + variance.log())
 
     def _product(self, v: Tensor, here: Here) -> Tensor:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -197,7 +198,17 @@ def test_a_gradient_times_a_random_matrix():
     expected = next(row for u, row in held.items() if u.kind == "nonlinear" and u[1:3] == (1, 0))
     torch.testing.assert_close(known.values, expected.double())
     torch.testing.assert_close(known.points[0], draw(5, 4, seed=2)[0])
+    assert (known.step.tag, known.step.mean) == ("M", 1.0)
     assert known.step.log_density == MATRIX.log_density
+    assert known.step.shift is None
+    assert not known.is_exact
+
+
+def test_what_is_added_to_a_gradient_before_the_matrix_is_known():
+    decayed = replace(DSG_RMS, weight_decay=0.3)
+    leakage = found(decayed, "curious(1)+theta0", theta0=True)
+    known = randomized_gradient(leakage, numbers(decayed, [1], theta0=True))
+    torch.testing.assert_close(known.step.shift, 0.3 * draw(5, 4, seed=2)[0])
 
 
 @pytest.mark.parametrize(
@@ -205,8 +216,6 @@ def test_a_gradient_times_a_random_matrix():
     [
         tacit.DSG(lr=0.1),
         tacit.DeFLVP(lr=0.1, private_variates=True),
-        # The product is of more than the gradient.
-        tacit.DSGRMS(lr=0.1, matrix=MATRIX, weight_decay=0.1),
         # Without randomness it is linear: the gradient itself is known.
         tacit.DSGRMS(lr=0.1, matrix=tacit.MatrixStep("diagonal", deviation=0.0)),
     ],

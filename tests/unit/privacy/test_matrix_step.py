@@ -123,7 +123,7 @@ def test_the_log_density_is_that_of_products_as_they_are_drawn(structure, hosted
     law = torch.distributions.Normal(0.7 * row, products.std(0))
     seen = products[:100]
     expected = law.log_prob(seen) + 0.5 * math.log(2 * math.pi)
-    found = torch.stack([step.log_density(one, row, width=1e-9) for one in seen])
+    found = torch.stack([step.log_density(one, row, floor=1e-9) for one in seen])
     # The standard error of a variance; that of a sparse product is larger.
     torch.testing.assert_close(found, expected, rtol=0.06, atol=0.06)
 
@@ -135,3 +135,9 @@ def test_the_log_density_is_finite_and_smooth_where_a_row_is_zero():
     assert bool(row.grad.isfinite().all())
     zero = torch.zeros(3, dtype=torch.float64)
     assert bool(MatrixStep().log_density(zero, zero).isfinite().all())
+
+
+def test_a_log_density_is_of_one_row(hosted):
+    here, rows = hosted(2, 3), torch.ones(2, 3, dtype=torch.float64)
+    with pytest.raises(Misuse, match="more than one argument"):
+        here.nonlinear("two", torch.mul, rows, rows, log_density=MatrixStep().log_density)

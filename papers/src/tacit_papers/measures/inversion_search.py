@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.data_spec import DataSpec
-from tacit.auditing.attacks.evidence import Evidence
+from tacit.auditing.attacks.evidence import Evidence, RandomStep
 from tacit.auditing.attacks.gradient_matching import (
     L2,
     CosineDistance,
@@ -98,8 +98,8 @@ class MatrixSearch(InversionSearch):
 
     @property
     def matching_loss(self) -> MatchingLoss:
-        log_density = partial(self.matrix.log_density, width=self.width)
-        return DeclaredDensity(log_density, self.total_variation)
+        step = RandomStep("M", partial(self.matrix.log_density, floor=self.width))
+        return DeclaredDensity(step, self.total_variation)
 
     @property
     def optimiser(self) -> Optimiser:

@@ -132,7 +132,8 @@ def labels_by_rows(
     """The labels behind gradients in which each coordinate has noise of its own.
 
     A bias is one noisy number. Row c of G_W adds up to about G_b,c·H, where H is the sum of the
-    features, and if they are not negative (after a sigmoid or a ReLU) most noise averages out.
+    features; most noise averages out if they have one sign (after a sigmoid or a ReLU). Where there
+    is little noise, `recover_labels` is better: features of random inputs are not those of data.
     """
     layer = last_linear(flat, shape)
     if layer is None:
@@ -146,8 +147,6 @@ def labels_by_rows(
         observation.weights[:, 0]
     )
     features = layer.weight_of(gradients)[:, 0].sum(1)
-    if not bool((features > 0).all()):
-        return _none("the features of the last layer do not add up to a positive number")
     sums = layer.weight_of(observation.values).sum(2)
     counts = label_counts(sums / features[:, None], expected, batch, exact=False)
     classes = torch.arange(counts.shape[1], device=counts.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
 from tacit.core.errors import Misuse
-from tacit.core.here import Nonlinear
+from tacit.core.here import LogDensity
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
@@ -24,8 +24,18 @@ Kind = (
 
 
 @dataclass(frozen=True, eq=False)
+class RandomStep:
+    """A random step with a known density, taken on a gradient and a known shift."""
+
+    tag: str
+    log_density: LogDensity
+    mean: float = 1.0  # the expected result is `mean` times the row
+    shift: Tensor | None = None  # [P], added to the gradient before
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
-    """Numbers that an adversary computed: Σₖ cₖ gₖ, or a model."""
+    """Numbers that an adversary computed: Σₖ cₖ gₖ, a model, or what a random step made of g."""
 
     kind: Kind
     victim: int
@@ -37,7 +47,12 @@ class Evidence:
     gain: float  # factor by which the combination multiplies the rounding of messages, at most
     rounding: float  # approximate error from the rounding of messages, relative to the values
     assumption: str = ""  # what the numbers rest on besides the messages
-    step: Nonlinear | None = None  # whose result on the one gradient the values are
+    step: RandomStep | None = None  # whose result on the one gradient the values are
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the values are the gradients or models themselves, but for rounding."""
+        return not self.deviation and self.step is None
 
     def __str__(self) -> str:
         if not self.terms:
@@ -116,29 +131,44 @@ def evidence(
 
 
 def randomized_gradient(leakage: Leakage, transcript: Transcript) -> Evidence | None:
-    """The first exact result of a step on one gradient that declares its density; None if none."""
+    """The first exact result of a random step on one gradient, whose density is declared.
+
+    What is added to the gradient before, such as weight decay, must be known.
+    """
     knowledge, gradients = leakage.knowledge, set(leakage.gradients)
     run = knowledge.run
     for index in leakage.of("image").indices("exact"):
         step = run.nonlinear_steps[leakage.images[index]]
-        if step.declared.log_density is None:
+        declared = step.declared
+        if declared.log_density is None:
             continue
         (row,) = step.inputs
-        columns = row.nonzero()[:, 0].tolist()
-        terms = [run.unknowns[column] for column in columns]
-        if len(terms) != 1 or terms[0] not in gradients or float(row[columns[0]]) != 1.0:
+        terms = [run.unknowns[column] for column in row.nonzero()[:, 0].tolist()]
+        own = [term for term in terms if term in gradients]
+        if len(own) != 1 or float(row[run.columns[own[0]]]) != 1.0:
             continue
+        known, shift = True, None
+        if len(terms) > 1:
+            rest = row.clone()
+            rest[run.columns[own[0]]] = 0.0
+            answer = knowledge.answer(knowledge.pad(rest))
+            known = answer.status == "exact" and answer.combination is not None
+            if known and answer.combination is not None:
+                shift = apply_combination(answer.combination, knowledge, transcript)
         found = evidence(leakage, "image", index, transcript)
-        point = known_point(knowledge, terms[0], transcript)
-        if found is not None and point is not None:
-            return replace(
-                found,
-                kind="randomized gradient",
-                terms=tuple(terms),
-                coefficients=(1.0,),
-                points=point[None],
-                step=step.declared,
-            )
+        point = known_point(knowledge, own[0], transcript)
+        if not known or found is None or point is None:
+            continue
+        mean = 1.0 if declared.mean is None else declared.mean
+        return replace(
+            found,
+            kind="randomized gradient",
+            terms=tuple(own),
+            coefficients=(1.0,),
+            points=point[None],
+            step=RandomStep(declared.tag, declared.log_density, mean, shift),
+            assumption=f"the distribution of {declared.tag} is known",
+        )
     return None
 
 

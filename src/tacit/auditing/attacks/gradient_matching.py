@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
+from tacit.auditing.attacks.evidence import RandomStep
 from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
-from tacit.core.here import LogDensity
 from tacit.tasks.flat import Loss
 
 
@@ -64,14 +64,14 @@ class CosineDistance:
 
 @dataclass(frozen=True)
 class DeclaredDensity:
-    """mean(−log p(v | Σₖ cₖ∇L(θₖ; x))) + α·TV(x) of a result v whose density is known.
+    """mean(−log p(v | ∇L(θ; x))) + α·TV(x) of what a random step made of a gradient.
 
     The noise of a random matrix is small where the gradient is. A distance, which weighs all
     coordinates alike, does not see that. If the length of the gradient is not known, because it was
     clipped, that of the guess is chosen to fit v.
     """
 
-    log_density: LogDensity
+    step: RandomStep
     total_variation: float = 0.0
     knows_length: bool = True
 
@@ -79,10 +79,13 @@ class DeclaredDensity:
         _check_weight(self.total_variation)
 
     def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        step = self.step
+        shift = 0.0 if step.shift is None else step.shift.to(value)
         if not self.knows_length:
             square = combination.square().sum().clamp_min(torch.finfo(value.dtype).tiny)
-            combination = (combination * value).sum() / square * combination
-        distance = -self.log_density(value, combination).mean()
+            length = (combination * (value / step.mean - shift)).sum() / square
+            combination = length.abs() * combination
+        distance = -step.log_density(value, combination + shift).mean()
         return _with_prior(distance, self.total_variation, inputs)
 
 

@@ -19,7 +19,8 @@ Labels = Tensor | Literal["optimise"] | None
 Box = tuple[float, float] | None
 
 
-KNOWN = "labels known"  # the assumption of attacks that are given them
+# What labels rest on that are given to the attack.
+LABELS_KNOWN = "labels known"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def choose_labels(
     layout: GuessLayout,
     restarts: int,
     seed: int,
+    source: str = LABELS_KNOWN,
 ) -> tuple[Tensor | None, str]:
     """The labels of the guesses [V, R, T, batch, ...] and what they rest on; None: soft labels.
 
@@ -100,10 +102,11 @@ def choose_labels(
         layout: What the numbers of a row stand for.
         restarts: Guesses per victim, R.
         seed: Keys random choices.
+        source: What labels rest on that are given.
     """
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
-        return known[:, None].expand(-1, restarts, *known.shape[1:]), KNOWN
+        return known[:, None].expand(-1, restarts, *known.shape[1:]), source
     if labels not in (None, "optimise"):
         raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
     if layout.numbers is not None:

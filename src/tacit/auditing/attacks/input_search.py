@@ -7,25 +7,18 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.auditing.attacks.closed_forms import labels_by_rows, read_inputs
+from tacit.auditing.attacks.closed_forms import read_inputs
 from tacit.auditing.attacks.data_spec import DataSpec
-from tacit.auditing.attacks.gradient_matching import (
-    L2,
-    CosineDistance,
-    DeclaredDensity,
-    MatchingLoss,
-)
-from tacit.auditing.attacks.guesses import KNOWN
-from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.evidence import RandomStep
+from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, MatchingLoss
+from tacit.auditing.attacks.inversion import InversionResult, invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import SignedAdam
-from tacit.core.here import LogDensity
+from tacit.auditing.attacks.randomized import invert_randomized
 from tacit.tasks.flat import ModuleLoss
 
-# Weight of the total variation beside a likelihood, which is in nats per coordinate.
-LIKELY = 0.1
 SHORTCUT_METHOD = "exact shortcut"
 SHORTCUT = (
     "computed from the first layer: exact for one sample per value; the residual shows whether it "
@@ -55,41 +48,43 @@ def guess_inputs(
     seed: int,
     seconds: float,
     progress: Callable[[int, int], None],
-    log_density: LogDensity | None = None,
+    step: RandomStep | None = None,
 ) -> Guess:
     """Guess the inputs behind an observation, without the truth.
 
-    With `log_density` it was made from the gradient by a random step with this density.
+    With `step` it is what this random step made of a gradient.
     """
     shape, batch = spec.shape, spec.batch
-    if isinstance(observation, Observation) and log_density is None:
+    if step is not None:
+        assert isinstance(observation, Observation)  # of one gradient
+        found, method = invert_randomized(
+            loss,
+            observation,
+            spec,
+            step,
+            clipped=clipped,
+            restarts=restarts,
+            seed=seed,
+            seconds=seconds,
+            progress=progress,
+        )
+        return _guess(observation, spec, found, method)
+    if isinstance(observation, Observation):
         short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
         if short is not None and bool(short.exact().all()):
             assumptions = [SHORTCUT, f"batch size known: {batch}"]
             return Guess(short.inputs.cpu(), None, SHORTCUT_METHOD, assumptions, 0.0, False)
     single = batch == 1 and observation.batches == 1
     smooth = _smoothness(observation, spec)
-    plain = log_density is None and _is_plain(loss, observation, spec, clipped)
-    matching_loss = matching_loss_for(loss, observation, spec, clipped=clipped)
-    if log_density is not None:
-        smooth = LIKELY if len(spec.shape) == 3 else 0.0
-        matching_loss = DeclaredDensity(log_density, smooth, knows_length=not clipped)
-    # Far from the inputs a density is not convex, and a line search stops at once.
-    direct = log_density is None and (plain or single)
-    labels, reason = None, ""
-    if log_density is not None and spec.numbers is None:
-        assert isinstance(observation, Observation)  # a random step is taken on one gradient
-        recovered = labels_by_rows(loss.flat, observation, shape=shape, batch=batch, box=spec.box)
-        labels, reason = recovered.labels, recovered.assumption
+    plain = _is_plain(loss, observation, spec, clipped)
     found = invert(
         loss,
         observation,
         shape=shape,
         batch=batch,
         classes=spec.classes,
-        labels="optimise" if labels is None and log_density is not None else labels,
-        matching_loss=matching_loss,
-        optimiser=LBFGS() if direct else SignedAdam(),
+        matching_loss=matching_loss_for(loss, observation, spec, clipped=clipped),
+        optimiser=LBFGS() if plain or single else SignedAdam(),
         restarts=restarts,
         seed=seed,
         box=spec.box,
@@ -97,15 +92,22 @@ def guess_inputs(
         budget_seconds=seconds,
         progress=lambda i, of, _: progress(i, of),
     )
-    search = "L-BFGS" if direct else "signed Adam"
+    search = "L-BFGS" if plain or single else "signed Adam"
     search = f"total variation, {search}" if smooth and not plain else search
-    distance = "cosine" if log_density is None else "likelihood"
-    method = f"{'L2' if plain else distance}, {search}"
-    assumptions = [reason or one if one == KNOWN else one for one in found.assumptions]
-    inputs = found.inputs.reshape(len(observation.values), -1, *shape).cpu()
+    method = f"{'L2' if plain else 'cosine'}, {search}"
+    return _guess(observation, spec, found, method)
+
+
+def _guess(
+    observation: Observation | JointObservation,
+    spec: DataSpec,
+    found: InversionResult,
+    method: str,
+) -> Guess:
+    inputs = found.inputs.reshape(len(observation.values), -1, *spec.shape).cpu()
     each = () if spec.numbers is None else spec.numbers.shape
-    guessed = found.labels.reshape(*inputs.shape[:2], *each).cpu()
-    return Guess(inputs, guessed, method, assumptions, found.seconds, found.cut_short)
+    labels = found.labels.reshape(*inputs.shape[:2], *each).cpu()
+    return Guess(inputs, labels, method, found.assumptions, found.seconds, found.cut_short)
 
 
 def matching_loss_for(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit.auditing.attacks.gradient_matching import L2, MatchingLoss, MatchingProblems
 from tacit.auditing.attacks.guesses import (
+    LABELS_KNOWN,
     Box,
     GuessLayout,
     Labels,
@@ -57,6 +58,7 @@ def invert(
     batch: int = 1,
     classes: int,
     labels: Labels = None,
+    label_source: str = LABELS_KNOWN,
     matching_loss: MatchingLoss = DLG_LOSS,
     optimiser: Optimiser = DLG_OPTIMISER,
     restarts: int = 8,
@@ -78,6 +80,7 @@ def invert(
         labels: A tensor if they are known. "optimise" searches soft labels along with the inputs
             (as DLG did). None recovers the labels of gradients and sums from the last layer if
             possible, and optimises them otherwise.
+        label_source: What a tensor of labels rests on.
         matching_loss: Distance between gradients; by default that of DLG.
         optimiser: By default L-BFGS.
         restarts: Random first guesses R per victim.
@@ -100,7 +103,9 @@ def invert(
     values = observation.values
     if isinstance(loss, ModuleLoss):
         loss = loss.to(values.device)
-    fixed, assumption = choose_labels(labels, loss, observation, layout, restarts, seed)
+    fixed, assumption = choose_labels(
+        labels, loss, observation, layout, restarts, seed, label_source
+    )
     layout = replace(layout, soft=fixed is None)
     start = draw_starts(layout, values, restarts, seed)
     count = -(-len(start) // _guesses_that_fit(observation, optimiser, layout))

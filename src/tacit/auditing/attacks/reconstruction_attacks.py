@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.data_spec import DataSpec, batch_size, reuses_batches
-from tacit.auditing.attacks.evidence import Evidence, Kind
+from tacit.auditing.attacks.evidence import Evidence, Kind, RandomStep
 from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, guess_inputs
 from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.core.here import LogDensity
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
@@ -129,7 +128,11 @@ class ReconstructionAttacks:
         for one in found:
             if self.skip_reason(one) is None:
                 size = batch_size(self._task, one.terms[0].client)
-                key = one.kind, one.coefficients, self._batches(one.terms), size
+                # What is added to a gradient before a random step differs from victim to victim.
+                step = None
+                if one.step is not None:
+                    step = one.step.log_density, None if one.step.shift is None else one.victim
+                key = one.kind, one.coefficients, self._batches(one.terms), size, step
                 groups.setdefault(key, []).append(one)
         return [self._attack(group[0].kind, group) for group in groups.values()]
 
@@ -184,8 +187,8 @@ class ReconstructionAttacks:
         return None
 
     def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        made_of = tuple((one.terms, one.coefficients, one.step is None) for one in group)
-        exact = not any(one.deviation for one in group)
+        made_of = tuple((one.terms, one.coefficients) for one in group)
+        exact = all(one.is_exact for one in group)
         if exact and made_of in self._done:
             return replace(self._done[made_of], evidence=group)
         result = self._invert(kind, group)
@@ -211,8 +214,7 @@ class ReconstructionAttacks:
             observation = Observation(points, coefficients, values, len(set(data)) == 1, keys)
         else:
             observation = JointObservation(points, coefficients[None], values[:, None], data, keys)
-        step = group[0].step
-        guess = self._guess(observation, spec, kind, None if step is None else step.log_density)
+        guess = self._guess(observation, spec, kind, group[0].step)
         return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
 
     def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
@@ -243,7 +245,7 @@ class ReconstructionAttacks:
         observation: Observation | JointObservation,
         spec: DataSpec,
         kind: Kind,
-        log_density: LogDensity | None = None,
+        step: RandomStep | None = None,
     ) -> Guess:
         options = self._options
         return guess_inputs(
@@ -255,7 +257,7 @@ class ReconstructionAttacks:
             seed=options.seed,
             seconds=options.seconds,
             progress=lambda done, of: self._progress(f"inverting the {kind}", done, of),
-            log_density=log_density,
+            step=step,
         )
 
     def _scored(

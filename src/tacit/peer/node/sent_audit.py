@@ -102,8 +102,12 @@ class CoalitionFindings:
         who = f"{self.who} {self._verb('compute')}"
         if exact:
             return f"{who} {', '.join(exact)} exactly"
-        noisy = any(one.kind == "noisy gradient" for one in self.recovered)
-        return f"{who} gradients only with noise" if noisy else f"{who} no gradient"
+        kinds = {one.kind for one in self.recovered}
+        if "noisy gradient" in kinds:
+            return f"{who} gradients only with noise"
+        if "randomized gradient" in kinds:
+            return f"{who} gradients only as a random step changed them"
+        return f"{who} no gradient"
 
 
 @dataclass(frozen=True)
@@ -245,8 +249,7 @@ def _findings(
         if all(term.client == leakage.victim for term in one.terms):
             what = str(one).replace(f"g[{leakage.victim}]", "g")
             inputs = "" if invert is None else invert(one)
-            exact = not one.deviation and one.step is None
-            recovered.append(Recovered(one.kind, what, exact, truth.error(one), inputs))
+            recovered.append(Recovered(one.kind, what, one.is_exact, truth.error(one), inputs))
     return CoalitionFindings(names, known, recovered)
 
 
