@@ -109,8 +109,7 @@ def recover_labels(
         return _none("counts need the gradient of the last layer's bias")
     expected = observation.coefficients @ _mean_predictions(flat, observation.weights, shape, box)
     counts = label_counts(bias, expected, batch, observation.batches)
-    classes = torch.arange(counts.shape[1], device=counts.device)
-    labels = torch.stack([classes.repeat_interleave(row) for row in counts])
+    labels = _listed(counts)
     assumption = (
         "label counts recovered from the last layer's bias, assuming that the model predicts on "
         "the victim's batch, on average, what it predicts on random inputs (true near the "
@@ -149,10 +148,8 @@ def labels_by_rows(
     features = layer.weight_of(gradients)[:, 0].sum(1)
     sums = layer.weight_of(observation.values).sum(2)
     counts = label_counts(sums / features[:, None], expected, batch, exact=False)
-    classes = torch.arange(counts.shape[1], device=counts.device)
-    labels = torch.stack([classes.repeat_interleave(row) for row in counts])
     return RecoveredLabels(
-        labels,
+        _listed(counts),
         "label counts recovered from the sums over rows of the last layer, assuming features and "
         "predictions as on random inputs",
     )
@@ -195,6 +192,12 @@ def label_counts(
         least = (share - counts).masked_fill(counts == 0, torch.inf)[rows].argmin(1)
         counts[rows, least] -= 1
     return counts.long()
+
+
+def _listed(counts: Tensor) -> Tensor:
+    """Labels [V, samples] in order, each class as often as counted [V, C]."""
+    classes = torch.arange(counts.shape[1], device=counts.device)
+    return torch.stack([classes.repeat_interleave(row) for row in counts])
 
 
 def _none(reason: str) -> RecoveredLabels:

@@ -147,17 +147,12 @@ def randomized_gradient(leakage: Leakage, transcript: Transcript) -> Evidence | 
         own = [term for term in terms if term in gradients]
         if len(own) != 1 or float(row[run.columns[own[0]]]) != 1.0:
             continue
-        known, shift = True, None
-        if len(terms) > 1:
-            rest = row.clone()
-            rest[run.columns[own[0]]] = 0.0
-            answer = knowledge.answer(knowledge.pad(rest))
-            known = answer.status == "exact" and answer.combination is not None
-            if known and answer.combination is not None:
-                shift = apply_combination(answer.combination, knowledge, transcript)
+        rest = row.clone()
+        rest[run.columns[own[0]]] = 0.0
+        shift = _known_row(knowledge, rest, transcript) if len(terms) > 1 else None
         found = evidence(leakage, "image", index, transcript)
         point = known_point(knowledge, own[0], transcript)
-        if not known or found is None or point is None:
+        if found is None or point is None or (len(terms) > 1 and shift is None):
             continue
         mean = 1.0 if declared.mean is None else declared.mean
         return replace(
@@ -188,7 +183,12 @@ def known_point(
 ) -> Tensor | None:
     """The model at which a gradient was taken, if it is exactly known."""
     point = knowledge.run.points[gradient.when][gradient.client]
-    answer = knowledge.answer(knowledge.pad(point))
+    return _known_row(knowledge, point, transcript)
+
+
+def _known_row(knowledge: LinearKnowledge, row: Tensor, transcript: Transcript) -> Tensor | None:
+    """The numbers of a row of coefficients, if it is exactly known."""
+    answer = knowledge.answer(knowledge.pad(row))
     if answer.status != "exact" or answer.combination is None:
         return None
     return apply_combination(answer.combination, knowledge, transcript)

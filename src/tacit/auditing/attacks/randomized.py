@@ -7,6 +7,7 @@ victim the guess under which the values are most likely is taken.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -53,27 +54,26 @@ def invert_randomized(
         def report(done: int, of: int, _: Tensor, before: int = number) -> None:
             progress(before * of + done, len(candidates) * of)
 
-        found.append(
-            invert(
-                loss,
-                observation,
-                shape=spec.shape,
-                batch=spec.batch,
-                classes=spec.classes,
-                labels=labels,
-                label_source=source,
-                matching_loss=matching,
-                optimiser=SignedAdam(),
-                restarts=restarts,
-                seed=seed,
-                box=spec.box,
-                numbers=spec.numbers,
-                budget_seconds=seconds / len(candidates),
-                progress=report,
-            )
+        searched = invert(
+            loss,
+            observation,
+            shape=spec.shape,
+            batch=spec.batch,
+            classes=spec.classes,
+            labels=labels,
+            label_source=source,
+            matching_loss=matching,
+            optimiser=SignedAdam(),
+            restarts=restarts,
+            seed=seed,
+            box=spec.box,
+            numbers=spec.numbers,
+            budget_seconds=seconds / len(candidates),
+            progress=report,
         )
-        if spec.numbers is None and labels != "optimise":
-            _take_closed_form(loss, observation, spec, matching, found[-1])
+        if isinstance(labels, Tensor):
+            searched = _or_closed_form(loss, observation, spec, matching, searched)
+        found.append(searched)
     method = "likelihood, total variation, signed Adam" if smoothness else "likelihood, signed Adam"
     return _most_likely(found), method
 
@@ -92,25 +92,28 @@ def _labels(flat: FlatModule, observation: Observation, spec: DataSpec) -> list[
     return estimates or [("optimise", LABELS_KNOWN)]
 
 
-def _take_closed_form(
+def _or_closed_form(
     loss: ModuleLoss,
     observation: Observation,
     spec: DataSpec,
     matching: DeclaredDensity,
     found: InversionResult,
-) -> None:
-    """Put the closed form of single samples in the place of less likely guesses."""
+) -> InversionResult:
+    """What was found, with the closed form of single samples where that is more likely."""
     short = read_inputs(loss.flat, observation, shape=spec.shape, batch=spec.batch)
     if short is None or observation.keys is not None:
-        return
-    inputs = short.inputs.clamp(*spec.box)
+        return found
+    closed, inputs, losses = (
+        short.inputs.clamp(*spec.box),
+        found.inputs.clone(),
+        found.losses.clone(),
+    )
     for victim, value in enumerate(observation.values):
-        x, y = inputs[victim], found.labels[victim]
-        gradient = grad(loss)(observation.weights[victim, 0], x, y)
-        surprise = float(matching(gradient, value, x))
-        if surprise < float(found.losses[victim].min()):
-            found.inputs[victim] = x
-            found.losses[victim, found.chosen[victim]] = surprise
+        gradient = grad(loss)(observation.weights[victim, 0], closed[victim], found.labels[victim])
+        distance = matching(gradient, value, closed[victim])
+        if bool(distance < losses[victim].min()):
+            inputs[victim], losses[victim, found.chosen[victim]] = closed[victim], distance
+    return replace(found, inputs=inputs, losses=losses)
 
 
 def _most_likely(found: list[InversionResult]) -> InversionResult:
