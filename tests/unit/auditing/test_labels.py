@@ -174,3 +174,21 @@ def test_rows_give_no_labels_without_a_last_linear_layer():
     found = labels_by_rows(flat, Observation.gradient(weights, weights), shape=SHAPE)
     assert found.labels is None
     assert "linear layer" in found.assumption
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("estimate", [recover_labels, labels_by_rows])
+def test_labels_of_a_frozen_model_on_a_gpu(digits, estimate):
+    """The layers that are not trained are there with the model."""
+    module = sigmoid_cnn(SHAPE, 10)
+    module[0].requires_grad_(False)
+    flat = FlatModule(module)
+    weights = torch.stack([flat.random_weights(0, victim) for victim in range(8)])
+    x, y = digits.x[:16].view(8, 2, *SHAPE), digits.y[:16].view(8, 2)
+    found = {}
+    for device in ("cpu", "cuda"):
+        moved, rows = flat.to(device), weights.to(device)
+        values = per_sample(moved, rows, x.to(device), y.to(device))
+        observation = Observation.gradient(rows, values)
+        found[device] = estimate(moved, observation, shape=SHAPE, batch=2).labels
+    assert torch.equal(found["cuda"].cpu(), found["cpu"])

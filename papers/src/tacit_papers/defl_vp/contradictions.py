@@ -42,7 +42,7 @@ UNCOMPRESSED_SIGNS = (
     "Model, batch size, graph and ε "
     + EPOCH_OR_GRADIENT
     + UNSTABLE.format(
-        twice="one seed that was run twice ended at 42 % (defl-vp/table1) and at 67 % "
+        twice="one seed that was run twice ended at 42 % (defl-vp/table1) and at 72 % "
         "(defl-vp/table2)"
     )
     + SEARCHED
@@ -68,6 +68,12 @@ FIRST_CROSSING = (
     "{ours}. The paper gives one number without a deviation; accuracies agree within 3 points. "
     "Settings were searched for the rounds of DeFL-VP, not for these."
 )
+ABOVE_FOR_A_WHILE = (
+    "The paper has a dash. Model, batch size, graph and compressor are not given, and this is the "
+    "first crossing of a curve that rises and falls: one of our three seeds has up to 85.5 %, and "
+    "80.6 % at the end; the others have at most 84.2 %. At the end ours are at "
+    "{{defl-vp/table3: 1}} %, and the paper is at 82.1 %."
+)
 ROUND_200 = (
     "The paper has an accuracy of 82.6 % after its 200 rounds, and 85 % reached in round 200, the "
     "last one. Its Table 3 has a dash where the accuracy at the end is below 85 %."
@@ -86,7 +92,7 @@ ORDER_OF_AUCS = (
     "do not overfit, DeFL-VP has the higher AUC ({{defl-vp/table4: DeFL-VP | auc .3f}}, without "
     "DP {{defl-vp/table4: w/o DP | auc .3f}}). So it has in 12 of 15 comparisons of "
     "defl-vp/membership, by five attacks with 30, 100 and 400 samples per client. The largest gap "
-    "in the paper's direction is that of RMIA with 30 samples: 0.743 without DP, 0.702 with it "
+    "in the paper's direction is that of RMIA with 100 samples: 0.664 without DP, 0.651 with it "
     "(paper 0.80 and 0.52)."
 )
 TWO_AUCS = (
@@ -115,23 +121,21 @@ MEMORISED = (
     "{{defl-vp/membership: 100 samples per client · DeFL-VP | training_accuracy .1f}} % and others "
     "to {{defl-vp/membership: 100 samples per client · DeFL-VP | accuracy .1f}} %, members have "
     "the lower losses: an AUC of {{defl-vp/membership: 100 samples per client · DeFL-VP}} without "
-    "any knowledge but the model, and no attack has more. With 30 samples per client the "
-    "likelihood ratio with 16 shadow federations has "
+    "any knowledge but the model. The strongest attack, with 16 shadow federations, has "
     "{{defl-vp/membership claim: DeFL-VP hides members from all attacks}}; on D-PSGD the strongest "
-    "attack has {{defl-vp/membership claim: D-PSGD: some attack finds as many members}}. A gap "
+    "has {{defl-vp/membership claim: D-PSGD: some attack finds as many members}}. A gap "
     "between the two accuracies is itself an attack: guess that what the model classifies "
     "correctly was trained on."
 )
 NO_LESS = (
     "We expected the signs' randomness to keep DeFL-VP from fitting single samples. At equal "
-    "accuracies the loss tells as much with it as without: noise of independent signs averages "
-    "out over 600 exchanges, and what is learnt of samples stays."
+    "accuracies the loss tells as much of it, to 0.02, as of DeFL-VP without DP and of D-PSGD: "
+    "noise of independent signs averages out over 600 exchanges, and what is learnt of samples "
+    "stays."
 )
 MEMBERSHIP = (
     Contradiction("DeFL-VP hides members from all attacks", Cause.FALSE, MEMORISED),
-    Contradiction(
-        "at equal accuracy the loss tells less with DP than without", Cause.EXPECTATION, NO_LESS
-    ),
+    Contradiction("at equal accuracy the loss tells less *", Cause.EXPECTATION, NO_LESS),
 )
 TABLE1 = (
     Contradiction("D-PSGD+RR: accuracy (%)", Cause.OPEN, UNCOMPRESSED_SIGNS),
@@ -141,7 +145,7 @@ TABLE1 = (
         Cause.OPEN,
         FIRST_CROSSING.format(
             unknown="Model, batch size, graph and compressor",
-            ours="one of our three seeds crosses, in round 83, the others have at most 84.5 and "
+            ours="one of our three seeds crosses, in round 98, the others have at most 84.5 and "
             "84.7 %",
         ),
     ),
@@ -162,6 +166,7 @@ TABLE2 = (
 TABLE3 = (
     Contradiction("4: attack AUC", Cause.CONTRADICTORY, TWO_AUCS),
     Contradiction("8: attack AUC", Cause.OPEN, LARGEST_BUDGET),
+    Contradiction("1: rounds to 85 %", Cause.OPEN, ABOVE_FOR_A_WHILE),
     Contradiction("*: rounds to 85 %", Cause.OPEN, ROUNDS_OF_SIGNS + ROUNDS_BY_BUDGET),
 )
 TABLE4 = (
