@@ -209,7 +209,10 @@ ARTIFACTS = (
             ),
         ),
         draw=curve_panels(
-            [Panel("loss", "test loss"), Panel("accuracy", "accuracy (%)")], "step", rows=True
+            [Panel("loss", "test loss"), Panel("accuracy", "accuracy (%)")],
+            "step",
+            each=True,
+            rows=True,
         ),
         protocol=(
             "10 nodes on a random geometric graph, LeNet with tanh, batches of 128 (not given), "

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from tacit.report.style import MUTED, PALETTE, plot_style
 from tacit_papers.framework.drawing import HEIGHT, Draw, line_style, log_scale
-from tacit_papers.framework.results import ArtifactResult, numbers
+from tacit_papers.framework.results import ArtifactResult, CellResult, numbers
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,8 @@ def curve_panels(panels: Sequence[Panel], x: str, each: bool = False, rows: bool
             named: dict[str, Any] = {}
             for title, row in zip(titles, grid, strict=True):
                 for axes, panel in zip(row, panels, strict=True):
-                    for cell in result.measured:
-                        if rows and cell.key[0] != title:
-                            continue
+                    cells = [one for one in result.measured if not rows or one.key[0] == title]
+                    for cell in cells:
                         number, label = names.index(cell.key[rows:]), " · ".join(cell.key[rows:])
                         repeats = [one["curve"] for one in cell.values.values()]
                         plain = {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.2}
@@ -57,8 +56,10 @@ def curve_panels(panels: Sequence[Panel], x: str, each: bool = False, rows: bool
                         log_scale(axes, nonpositive="mask")
                     if panel.limits:
                         axes.set_ylim(panel.limits)
-                    if each:
-                        axes.set_title(_diverging(result, panel), color=MUTED, fontsize=9)
+                    if each and (text := _diverging(cells, panel, rows)):
+                        axes.set_title(
+                            "\n".join(filter(None, (title, text))), color=MUTED, fontsize=9
+                        )
             heading = {"title": "a line per repeat", "title_fontsize": 9} if each else {}
             where = {"loc": "outside lower center", "ncols": min(4, len(named))}
             figure.legend(named.values(), named.keys(), **where, **heading)
@@ -67,12 +68,14 @@ def curve_panels(panels: Sequence[Panel], x: str, each: bool = False, rows: bool
     return draw
 
 
-def _diverging(result: ArtifactResult, panel: Panel) -> str:
+def _diverging(cells: Sequence[CellResult], panel: Panel, rows: bool) -> str:
     """Which curves leave the panel, and in how many repeats."""
     top, texts = panel.limits[1] if panel.limits else math.inf, []
-    for cell in result.measured:
+    for cell in cells:
         repeats = [numbers(one["curve"][panel.column]) for one in cell.values.values()]
         count = sum(not all(value <= top for value in values) for values in repeats)
         if count:
-            texts.append(f"{' · '.join(cell.key)}: {count} of {len(repeats)} repeats diverge")
+            texts.append(
+                f"{' · '.join(cell.key[rows:])}: {count} of {len(repeats)} repeats diverge"
+            )
     return "; ".join(texts)
