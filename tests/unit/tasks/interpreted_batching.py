@@ -3,9 +3,7 @@
 test_batching_kernels.py runs this script in a process of its own.
 """
 
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+import triton_interpreter  # isort: skip  # noqa: F401
 
 import numpy as np
 import scipy.sparse as sp
