@@ -240,11 +240,11 @@ ARTIFACTS = (
             Contradiction(
                 "ours, *: gradients (CFL) reveal more than both together (DFL)",
                 Cause.EXPECTATION,
-                "We expected a gap as with DLG. With a search relative to the evidence gradients "
-                "give {{dfl-opt/fig11: ours · 1 · CFL, gradient | .3f}} in the mean over t, "
-                "differences alone {{dfl-opt/fig11: ours · 1 · DFL, difference | .3f}}, and "
-                "differences and sum together {{dfl-opt/fig11: ours · 2 · DFL, both | .3f}} over 2 "
-                "nodes and {{dfl-opt/fig11: ours · 4 · DFL, both | .3f}} over 4: at most "
+                "We expected a gap as in the paper. With a search relative to the evidence "
+                "gradients give {{dfl-opt/fig11: ours · 1 · CFL, gradient | .3f}} in the mean "
+                "over t, differences alone {{dfl-opt/fig11: ours · 1 · DFL, difference | .3f}}, "
+                "and differences and sum together {{dfl-opt/fig11: ours · 2 · DFL, both | .3f}} "
+                "over 2 nodes and {{dfl-opt/fig11: ours · 4 · DFL, both | .3f}} over 4: at most "
                 "iterations the difference is below our margin of 0.02.",
             ),
         ),

@@ -90,13 +90,18 @@ def _lossless(result: ArtifactResult) -> ClaimVerdict:
     if not gaps:
         raise NotMeasured
     gap = statistics.fmean(gaps)
-    text = f"{len(gaps)} seeds, from {min(gaps):+.2f} to {max(gaps):+.2f}"
-    return ClaimVerdict(grade(abs(gap), LOSSLESS), f"{gap:+.2f} points", text)
+    text = f"from {min(gaps):+.2f} to {max(gaps):+.2f}"
+    return ClaimVerdict(
+        grade(abs(gap), LOSSLESS), f"{gap:+.2f} points over {len(gaps)} seeds", text
+    )
 
 
 @claim
 def _near_central(result: ArtifactResult, algorithm: str) -> ClaimVerdict:
-    lost = result.mean((CENTRAL,)) - result.mean((algorithm,))
+    losses = result.differences((CENTRAL,), (algorithm,))
+    if not losses:
+        raise NotMeasured
+    lost = statistics.fmean(losses)
     text = f"{result.formatted((algorithm,))} against {result.formatted((CENTRAL,))}"
     return ClaimVerdict(grade(max(0.0, lost), HETEROGENEOUS), f"{-lost:+.2f} points", text)
 

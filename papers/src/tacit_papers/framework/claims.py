@@ -99,9 +99,9 @@ def number_claims(cells: Sequence[Cell], tolerance: Callable[[Key], float]) -> l
 
 @claim
 def _near(result: ArtifactResult, key: Key, paper: Published, tolerance: float) -> ClaimVerdict:
-    off = abs(result.mean(key) - paper.mean)
-    reason = f"off by {off:.2f}, tolerance {tolerance:g}"
-    return ClaimVerdict(grade(off, tolerance), result.formatted(key), reason)
+    off = f"{abs(result.mean(key) - paper.mean):.2f}"
+    reason = f"off by {off}, tolerance {tolerance:g}"
+    return ClaimVerdict(grade(float(off), tolerance), result.formatted(key), reason)
 
 
 @claim

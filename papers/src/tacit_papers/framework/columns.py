@@ -82,13 +82,17 @@ def column_claims(columns: Sequence[Column]) -> list[Claim]:
 @claim
 def _near(result: ArtifactResult, column: Column, key: Key, paper: float | None) -> ClaimVerdict:
     found, ours = column.numbers(result, key), column.formatted(result, key)
-    if paper is None or not found:
-        return ClaimVerdict(grade_all([paper is None and not found]), ours, "–: never reached")
-    off = abs(sum(found) / len(found) - paper)
-    word = grade(off, column.tolerance)
-    if word == "reproduced" and len(found) < len(result[key].numbers(column.metric)):
+    repeats = len(result[key].numbers(column.metric))
+    if paper is None:
+        word = grade_all([not found, len(found) < repeats])
+        return ClaimVerdict(word, ours, "–: never reached by the paper")
+    if not found:
+        return ClaimVerdict(grade_all([False]), ours, "–: never reached")
+    off = f"{abs(sum(found) / len(found) - paper):{column.form}}"
+    word = grade(float(off), column.tolerance)
+    if word == "reproduced" and len(found) < repeats:
         word = "partly"
-    reason = f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
+    reason = f"off by {off}, tolerance {column.tolerance:g}"
     return ClaimVerdict(word, ours, reason)
 
 

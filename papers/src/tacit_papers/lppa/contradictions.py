@@ -66,7 +66,7 @@ CLASSES = (
     "{{{{lppa/table4: FMNIST · {classes} · DP | paper}}}}."
 )
 DIVERGING = (
-    " Of DSGT and LPPA one seed diverges early and ends at chance, the two others have 80.1 and "
+    " Of DSGT and LPPA one seed of five diverges early and ends at chance, the others have 80.0 to "
     "80.4 %."
 )
 REVERSED = (
