@@ -114,12 +114,24 @@ def test_table1_is_judged_by_both_columns():
 
 
 def test_a_dash_of_the_paper_is_a_target_never_reached():
-    def ours(rounds):
-        cell = {"0.5": [{"accuracy": 78.0, "auc": 0.5, "rounds": rounds}]}
+    def ours(*repeats):
+        cell = {"0.5": [{"accuracy": 78.0, "auc": 0.5, "rounds": rounds} for rounds in repeats]}
         return grades(*filled("defl-vp/table3", cell))["0.5: rounds to 85 %"]
 
-    assert ours(None) == "reproduced"
-    assert ours(100) == "not reproduced"
+    assert ours(None, None) == "reproduced"
+    assert ours(100, None) == "partly"
+    assert ours(100, 90) == "not reproduced"
+
+
+@pytest.mark.parametrize(("accuracy", "word"), [(88.204, "reproduced"), (88.206, "partly")])
+def test_a_number_is_judged_as_it_is_printed(accuracy, word):
+    """The paper has 85.2, and the tolerance is 3."""
+    cell = {"D-PSGD": [{"accuracy": accuracy, "rounds": 180}]}
+    artifact, result = filled("defl-vp/table1", cell)
+    (claim,) = [claim for claim in artifact.claims if claim.text == "D-PSGD: accuracy (%)"]
+    verdict = claim.judge(result)
+    assert verdict.grade == word
+    assert verdict.reason.startswith("off by 3.00," if word == "reproduced" else "off by 3.01,")
 
 
 def test_a_target_reached_in_some_repeats_only_is_partly_reached():

@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from filled_results import FULL, QUICK, fill_grades
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from torch.nn import functional
@@ -29,7 +30,7 @@ from tacit_papers.measures.membership import GradientMembership
 from tacit_papers.measures.model_snapshots import ModelSnapshots
 from tacit_papers.measures.recorded_run import RecordedRun, all_others, nearest_clients
 
-QUICK, CONTEXT = Scale(quick=True), MeasureContext()
+CONTEXT = MeasureContext()
 TINY = SMALL_MLP | {"hidden": [8]}
 NODES = 5
 
@@ -240,6 +241,21 @@ def test_trends_are_judged_both_ways(claim, numbers, word):
     for cell in cells:
         result[cell.key].values[0] = cell.measure(0, CONTEXT)
     assert claim.judge(result).grade == word
+
+
+@pytest.mark.parametrize(("scale", "least", "most"), [(FULL, "2%", "98%"), (QUICK, "10%", "90%")])
+def test_one_honest_node_is_compared_with_the_gradient(scale, least, most):
+    found = {(least, "CFL, gradient"): 0.95, (most, "DFL, sum"): 0.96}
+
+    def judged():
+        values = {("MNIST", *key): {"ssim": number} for key, number in found.items()}
+        return fill_grades("dfl-opt/fig8", values.get, scale)[1]
+
+    assert judged() == "reproduced"
+    found[most, "DFL, sum"] = 0.5
+    assert judged() == "not reproduced"
+    del found[most, "DFL, sum"]
+    assert judged() == "not measured"
 
 
 def test_both_protocols_take_the_same_step():

@@ -17,6 +17,22 @@ def test_a_repeat_that_diverges_is_named_in_the_figure():
     assert all(axes.get_ylim()[1] <= 100 for axes in figure.axes)
 
 
+def test_rows_of_repeats_name_what_diverges_in_their_own_row_only():
+    def repeat(loss):
+        return {"curve": {"step": [0, 1], "loss": loss, "accuracy": [10.0, 50.0]}}
+
+    fine, diverged = repeat([2.0, 1.0]), repeat([2.0, None])
+    values = {
+        ("MNIST", "CFL"): [fine, fine],
+        ("MNIST", "DFL"): [fine, fine],
+        ("CIFAR10, VGG-11", "DFL"): [fine, diverged, diverged],
+    }
+    artifact, result = fill("dfl-opt/fig10", values.get)
+    titles = [axes.get_title() for axes in artifact.draw(result).axes]
+    named = "CIFAR10, VGG-11\nDFL: 2 of 3 repeats diverge"
+    assert titles == ["MNIST", "MNIST", named, "CIFAR10, VGG-11"]
+
+
 def test_components_that_were_not_measured_leave_one_panel():
     one = {"ssim": 0.5, "curve": {"iteration": [1, 2], "ssim": [0.5, 0.5]}}
     artifact, result = fill("dfl-opt/fig11", {("DLG", "1", "CFL, gradient"): one}.get)

@@ -69,3 +69,17 @@ def test_claims_can_fail():
     found |= {MASKED: 91.2, CENTRAL: 99.9}
     assert fill_grades(NAME, values) == ["not reproduced", "not reproduced", "partly"]
     assert set(fill_grades(NAME, values, QUICK)) == {"not measured"}
+
+
+def test_accuracies_are_compared_seed_by_seed():
+    """A third seed of one algorithm, whose partition is hard, says nothing about the other."""
+    found = {TRACKING: (90.0, 85.0, 60.0), MASKED: (90.1, 85.1), CENTRAL: (92.0, 87.0)}
+
+    def values(key):
+        return [{"accuracy": accuracy} for accuracy in found[key[0]]]
+
+    assert set(fill_grades(NAME, values)) == {"reproduced"}
+    found |= {MASKED: (90.1, 84.1)}
+    assert fill_grades(NAME, values)[0] == "partly"
+    found |= {MASKED: ()}
+    assert fill_grades(NAME, values)[0] == "not measured"
