@@ -103,11 +103,8 @@ def _or_closed_form(
     short = read_inputs(loss.flat, observation, shape=spec.shape, batch=spec.batch)
     if short is None or observation.keys is not None:
         return found
-    closed, inputs, losses = (
-        short.inputs.clamp(*spec.box),
-        found.inputs.clone(),
-        found.losses.clone(),
-    )
+    closed = short.inputs.clamp(*spec.box)
+    inputs, losses = found.inputs.clone(), found.losses.clone()
     for victim, value in enumerate(observation.values):
         gradient = grad(loss)(observation.weights[victim, 0], closed[victim], found.labels[victim])
         distance = matching(gradient, value, closed[victim])
