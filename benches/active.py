@@ -32,7 +32,8 @@ from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
 
 CLIENTS, SAMPLES, BATCH, HIDDEN, ITERATIONS, TRAINED = 5, 50, 16, 64, 3, 100

@@ -22,7 +22,8 @@ from private_step import BOUND, SAMPLES, network
 import tacit
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import prepare
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.tasks.parts import Parts
 
 CLIENTS, MANY = 10, 1000

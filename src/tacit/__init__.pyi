@@ -2,7 +2,6 @@
 # it is first used; type checkers and editors read it as any stub.
 
 from tacit import (
-    callbacks as callbacks,
     compression as compression,
     data as data,
     models as models,
@@ -63,7 +62,12 @@ from tacit.core.schedules import (
     Warmup as Warmup,
 )
 from tacit.data.augmentation import Augment as Augment
+from tacit.engines import callbacks as callbacks
 from tacit.engines.robust_mixing import Robust as Robust
+from tacit.engines.run import Run as Run
+from tacit.engines.setting import Setting as Setting
+from tacit.engines.simulate import simulate as simulate
+from tacit.engines.simulation import Simulation as Simulation
 from tacit.experiment.auditing import audit as audit, save_audit as save_audit
 from tacit.experiment.saved import SavedRun as SavedRun, load as load
 from tacit.graph import (
@@ -83,12 +87,6 @@ from tacit.privacy.protection import (
     TanhVector as TanhVector,
 )
 from tacit.record.transcript import Keep as Keep
-from tacit.simulation import (
-    Run as Run,
-    Setting as Setting,
-    Simulation as Simulation,
-    simulate as simulate,
-)
 from tacit.tasks import (
     Task as Task,
     adaptive_filtering as adaptive_filtering,

@@ -18,7 +18,8 @@ from tacit.core.rows import CodedRows, received
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 
 @dataclass

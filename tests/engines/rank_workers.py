@@ -20,10 +20,11 @@ from tacit.config.loading import make_config
 from tacit.core.workers import WorkerPool
 from tacit.engines import checkpoints, torchrun
 from tacit.engines.group import Hosted, ProcessGroup
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.engines.torchrun import TorchrunGroup
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.checkpoint import Checkpoint
-from tacit.simulation import Setting, Simulation
 
 CLIENTS, WIDTH, STEPS, SEED = 11, 4, 5, 3
 GRAPHS = {

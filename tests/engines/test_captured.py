@@ -16,8 +16,9 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, NotCapturable, copied_state, overwrite
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.engines.watchdog import NonFiniteRow, Watchdog
-from tacit.simulation import Setting, Simulation
 
 
 @pytest.fixture(autouse=True)

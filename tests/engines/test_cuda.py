@@ -16,8 +16,9 @@ from tacit.core.discrete_gaussian import DiscreteGaussian, Table
 from tacit.core.native import gpu_usable
 from tacit.core.randomness import Philox, derive_key, words
 from tacit.engines.capture.graphs import captured
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.batches import MiniBatchSource
 from tacit.tasks.metrics.metric import METRICS
 from tacit.tasks.parts import Parts

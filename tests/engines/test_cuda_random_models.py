@@ -11,7 +11,8 @@ import tacit
 from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core.sample_keys import fold, sample_keys, words
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -40,9 +40,10 @@ from tacit.core import native
 from tacit.core.fixed_point import RESERVED
 from tacit.core.randomness import Philox
 from tacit.engines import product
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import ErfVector, NormVector, TanhVector
-from tacit.simulation import Setting, Simulation
 
 SEED = 6
 STEPS = 6

@@ -229,6 +229,6 @@ def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
 
 def test_a_setting_does_not_show_secrets():
     keys = KeyRing.from_seed(N, 77)
-    text = repr(tacit.simulation.Setting(LPPA(lr=0.1), TASK, RING, prg=keys))
+    text = repr(tacit.Setting(LPPA(lr=0.1), TASK, RING, prg=keys))
     assert "KeyRing" in text
     assert not any(repr(secret)[2:-1] in text for secret in keys.secrets.values())

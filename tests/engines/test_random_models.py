@@ -23,9 +23,10 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.clipped import ClippedSums
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.engines.watchdog import Watchdog
 from tacit.models.dropout import MaskKeys
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.batches import one_chunk
 from tacit.tasks.parts import Parts
 from tacit.tasks.poisson import PoissonSample

@@ -15,8 +15,9 @@ from support.suited import PROMISE, made, suited
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.fixed_point import MODULUS
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Setting, Simulation
 
 CLIENTS, WIDTH, STEPS = 5, 4, 3
 GRAPH = tacit.Topology.erdos_renyi(CLIENTS, 0.6, seed=1).mixing("metropolis", lazy=True)

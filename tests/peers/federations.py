@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 from tacit.config.build import build, make_algorithm_for
 from tacit.config.loading import make_config
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
@@ -24,7 +26,6 @@ from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import REPEATED_ITERATIONS, Node, NodeOptions
 from tacit.privacy.keystreams import KeyRing
-from tacit.simulation import Setting, Simulation
 
 
 def free_ports(count):

@@ -140,7 +140,7 @@ def test_objects_are_imported_by_name_in_one_place_and_for_few_callers():
         ("bench/__init__.py", "load_benchmark"),  # names in a fixed list
         ("core/plugins.py", "__getitem__"),  # names in a fixed list, or registered by a package
         ("config/options.py", "import_object"),
-        ("callbacks.py", "_imported"),  # names of three loggers
+        ("engines/callbacks.py", "_imported"),  # names of three loggers
     }
     assert callers == {
         ("config/options.py", "algorithm_class"),

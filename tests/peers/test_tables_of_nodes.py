@@ -23,13 +23,13 @@ from tacit.cli.federation_tables import describe
 from tacit.config.build import build
 from tacit.config.loading import load_config, make_config, with_keys
 from tacit.core.errors import Misuse
+from tacit.engines.simulation import Simulation
 from tacit.peer.federation.audited import AuditedFederation, stand_in_task
 from tacit.peer.federation.operator import add
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import NodeOptions
 from tacit.peer.node.saved_node import load_node
-from tacit.simulation import Simulation
 
 NAMES = ["n0", "n1", "n2", "n3"]
 CONFIG = """

@@ -14,9 +14,10 @@ from tacit.compression import QSGD, Identity, RandK, SignBits
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 

@@ -9,8 +9,9 @@ from torch.nn import functional
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 
 WIDTH = 3
 GRAPH = tacit.Topology.erdos_renyi(7, 0.4, seed=2).mixing("metropolis")

@@ -11,10 +11,11 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.dual_protection import diffusion_bound, exact_diffusion_bound
 from tacit.core.errors import Caution, Misuse
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import PROTECTIONS, NormVector
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.filtering import adaptive_filtering
 
 CLIENTS, WIDTH = 5, 5

@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from support.graphs import connected_graphs
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 P, ITERATIONS = 3, 10
 seeds = st.integers(0, 2**31)

@@ -17,9 +17,10 @@ from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
-from tacit.simulation import Setting, Simulation
 
 STEPS = 6
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)

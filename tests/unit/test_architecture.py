@@ -11,7 +11,7 @@ SOURCE = Path(tacit.__file__).parent
 # docs/explanation/architecture.md says what each of them is for, and why they are in this order.
 PACKAGES = [
     "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
-    "engines", "simulation", "callbacks", "auditing", "config", "report", "experiment", "peer",
+    "engines", "auditing", "config", "report", "experiment", "peer",
     "bench", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
@@ -49,7 +49,7 @@ def test_packages_import_only_from_packages_before_them():
         str(path.relative_to(SOURCE)): violations(
             path.read_text("utf-8"), path.relative_to(SOURCE).parts[0].removesuffix(".py")
         )
-        for path in [*FILES, SOURCE / "callbacks.py"]
+        for path in FILES
     }
     assert len(found) > 400
     assert {path: lines for path, lines in found.items() if lines} == {}

@@ -14,8 +14,8 @@ from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting
 
 
 def choose_adversaries(

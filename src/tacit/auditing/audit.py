@@ -27,8 +27,9 @@ from tacit.auditing.symbolic.replay import Mismatch, replay, without
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Setting, Simulation
 
 MAX_HEAT_MAP = 30  # clients in a heat map, by default
 

@@ -25,7 +25,7 @@ from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.core.notebooks import html_table
 from tacit.core.version import __version__
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 if TYPE_CHECKING:
     from tacit.auditing.answer import Answer

@@ -17,12 +17,13 @@ from tacit.algorithms import ALGORITHMS
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
 from tacit.core.workers import torch_threads
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Topology
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history
-from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
 
 NODES, DEGREE = 5, 2

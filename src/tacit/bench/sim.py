@@ -18,7 +18,7 @@ import torch
 from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
 from tacit.bench.plain import plain_loop
 from tacit.bench.workloads import LARGE, W2, W3, WORKLOADS as KNOWN, Images, Workload
-from tacit.simulation import Simulation
+from tacit.engines.simulation import Simulation
 
 SUMMARY = (
     "a round of the simulator / as many forward and backward passes of one model in a plain loop"

@@ -34,8 +34,9 @@ from tacit.algorithms.lppa import LPPA
 from tacit.core.devices import Precision
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
+from tacit.engines.setting import Generator, Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, Topology
-from tacit.simulation import Generator, Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init

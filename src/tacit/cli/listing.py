@@ -17,10 +17,10 @@ from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.algorithms.algorithm import options_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.errors import Caution
+from tacit.engines.simulate import simulate
 from tacit.graph import Topology
 from tacit.privacy.guarantee import Privacy
 from tacit.report.page import format_bytes
-from tacit.simulation import simulate
 from tacit.tasks import Task
 
 WITH_GUARANTEE = (

@@ -11,9 +11,9 @@ from rich.console import Console
 # These load torch, which `tacit --help` does not need.
 if TYPE_CHECKING:
     from tacit.config.build import Experiment
+    from tacit.engines.simulation import Simulation
     from tacit.experiment.run import ProgressListener
     from tacit.record.history import Record
-    from tacit.simulation import Simulation
 
 # Between two lines where there is no terminal.
 SECONDS_BETWEEN_LINES = 15.0

@@ -26,9 +26,10 @@ from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
 from tacit.engines.gradients.personal import check_local
 from tacit.engines.group import Hosted
+from tacit.engines.setting import Setting, check_fit
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Setting, Simulation, check_fit
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 

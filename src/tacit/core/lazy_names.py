@@ -17,24 +17,17 @@ def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[
     there is no second list.
     """
     module = sys.modules[package]
-    stub = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
-    homes = {
-        alias.name: str(statement.module)
-        for statement in ast.parse(stub).body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8"))
+    imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
+    homes = {alias.name: str(each.module) for each in imports for alias in each.names}
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = homes[name]
-        value = (
-            import_module(f"{package}.{name}")
-            if home == package
-            else getattr(import_module(home), name)
-        )
-        setattr(module, name, value)
-        return value
+        home = import_module(homes[name])
+        if home is module or not hasattr(home, name):
+            import_module(f"{homes[name]}.{name}")  # Makes a submodule an attribute of its package.
+        setattr(module, name, getattr(home, name))
+        return getattr(home, name)
 
     return sorted(homes), get, lambda: sorted({*homes, *vars(module)})

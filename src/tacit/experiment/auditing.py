@@ -28,11 +28,11 @@ from tacit.core.errors import Misuse, first_line
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import read_json, require_writable, write_json, write_text
 from tacit.data import Dataset
+from tacit.engines.run import Run
 from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import checkpoint as checkpoints, transcript_files
 from tacit.record.transcript import Transcript
-from tacit.simulation import Run
 
 
 @dataclass(frozen=True, eq=False)

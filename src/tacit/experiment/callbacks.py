@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tacit.callbacks import BestCheckpoint, EarlyStopping, MLflow, TensorBoard, WandB
 from tacit.config.sections import Config
 from tacit.core.errors import prefix_errors
+from tacit.engines.callbacks import BestCheckpoint, EarlyStopping, MLflow, TensorBoard, WandB
 from tacit.engines.observation import recorded_columns
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record.callbacks import Callback

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.callbacks import BestCheckpoint, EarlyStopping
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
@@ -19,8 +18,10 @@ from tacit.core.storage import append_text, write_json, write_text
 from tacit.core.version import __version__
 from tacit.data import Dataset
 from tacit.engines import checkpoints
+from tacit.engines.callbacks import BestCheckpoint, EarlyStopping
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
+from tacit.engines.simulation import Simulation
 from tacit.experiment.callbacks import check_metrics, make_callbacks
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
@@ -30,7 +31,6 @@ from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OPTIONAL, History, Record
 from tacit.record.model_files import ModelLayout
 from tacit.report.finished_run import PROVENANCE, StoredGraph, StoredPartition
-from tacit.simulation import Simulation
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.callbacks import best_index, less_is_better
 from tacit.config.loading import make_config, with_keys
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse, TacitError
 from tacit.core.randomness import derive_key
 from tacit.core.storage import write_json, write_text
+from tacit.engines.callbacks import best_index, less_is_better
 from tacit.experiment.compare import (
     mean_and_deviation,
     split_outside_brackets,

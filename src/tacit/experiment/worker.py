@@ -19,11 +19,11 @@ from typing import IO, Any
 from tacit.config.build import Experiment
 from tacit.config.loading import make_config
 from tacit.core.errors import Interrupted, Misuse, TacitError
+from tacit.engines.simulation import Simulation
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run, start_report, step_report
 from tacit.experiment.run_many import LoadedData, unexpected
 from tacit.record.history import Record
-from tacit.simulation import Simulation
 
 SECONDS_BETWEEN_REPORTS = 0.2
 

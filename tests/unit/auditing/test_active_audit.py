@@ -15,8 +15,8 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
 from tacit.report.audit_sections import stored_audit
-from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 DIGITS = data.load("mnist-mini", limit_train=150, limit_test=300)

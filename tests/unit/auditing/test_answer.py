@@ -21,7 +21,7 @@ from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
 from tacit.auditing.options import AuditOptions
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 N = 5
 RING = Topology.ring(N).mixing("metropolis", lazy=True)

@@ -14,7 +14,7 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.scoring.truth import Truth
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 RING = tacit.Topology.ring(3).mixing("metropolis", lazy=True)
 DIGITS = data.load("mnist-mini", limit_train=60, limit_test=60)

@@ -24,9 +24,9 @@ from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox
 from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.setting import Setting
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
-from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 DELTA, STEPS, LR = 1e-5, 6, 0.1

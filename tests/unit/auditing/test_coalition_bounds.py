@@ -16,8 +16,8 @@ from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.engines.setting import Setting
 from tacit.report.audit_sections import stored_audit
-from tacit.simulation import Setting
 
 N, DELTA, STEPS = 5, 1e-5, 20
 RING = Topology.ring(N).mixing("metropolis", lazy=True)

@@ -20,8 +20,8 @@ from tacit.core.hosted_clients import Sampling
 from tacit.core.randomness import Philox
 from tacit.engines.gradients import clipped
 from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.setting import Setting
 from tacit.privacy.population import Population
-from tacit.simulation import Setting
 from tacit.tasks.sample_gradients import write_clipped_sums
 
 N, STEPS, DELTA, EPSILON = 5, 4, 1e-5, 3.0

@@ -9,7 +9,7 @@ from tacit import data, models
 from tacit.auditing.active.imprint import imprint_weights, imprinted, read_samples
 from tacit.auditing.attacks.linear_layers import first_linear, first_two_linear
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 from tacit.tasks.flat import FlatModule
 
 RING = tacit.Topology.ring(3).mixing("metropolis", lazy=True)

@@ -23,8 +23,8 @@ from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.engines.setting import Setting
 from tacit.record.transcript import Keep
-from tacit.simulation import Setting
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 DIGITS = data.load("mnist-mini", limit_train=60, limit_test=200)

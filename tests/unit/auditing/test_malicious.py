@@ -23,8 +23,9 @@ from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.unknowns import Unknown
-from tacit.simulation import Setting, Simulation
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 ALL = tacit.Topology.complete(4).mixing("metropolis", lazy=True)

@@ -10,7 +10,7 @@ from support.misuse import assert_mentions, misuse_message
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 GRAPH = tacit.Topology.random_regular(7, 4, seed=1).mixing("metropolis", lazy=True)
 NEIGHBOURS = sorted(int(s) for s, t in GRAPH.edges if t == 0)

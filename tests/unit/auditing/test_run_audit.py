@@ -33,10 +33,10 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.cli.audit import print_audit
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
 from tacit.experiment import auditing
 from tacit.record.transcript import Keep
 from tacit.report.audit_sections import stored_audit
-from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 DIGITS = data.load("mnist-mini", limit_train=150, limit_test=120)

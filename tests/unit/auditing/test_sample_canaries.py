@@ -12,7 +12,7 @@ from tacit.auditing.canaries import planting
 from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 RING = tacit.Topology.ring(3).mixing("metropolis", lazy=True)
 DIGITS = data.load("mnist-mini", limit_train=90, limit_test=120)

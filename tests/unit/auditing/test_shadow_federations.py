@@ -17,7 +17,8 @@ from tacit.auditing.attacks.shadow import train_shadow_models
 from tacit.auditing.attacks.shadow_federations import part_sizes, train_shadow_federations
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 DIGITS = data.load("mnist-mini", limit_train=200, limit_test=400)
 X, XT = (torch.nn.functional.avg_pool2d(split.x, 2) for split in (DIGITS.train, DIGITS.test))

@@ -15,7 +15,7 @@ from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.slow_gradients import with_slow_gradients
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 RING = tacit.Topology.ring(6).mixing("metropolis")
 SPY = Adversary.curious(0)

@@ -19,9 +19,9 @@ from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.engines.setting import Setting
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
-from tacit.simulation import Setting
 from tacit.tasks.parts import Parts
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)

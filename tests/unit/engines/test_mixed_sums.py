@@ -9,9 +9,10 @@ from tacit import DSGT, LPPA, Task, Topology, simulate
 from tacit.core import native
 from tacit.core.errors import Diverged
 from tacit.engines.lazy_rows import SMALL
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
-from tacit.simulation import Setting, Simulation
 
 pytestmark = pytest.mark.skipif(not native.is_compiled(), reason="there was no C compiler")
 

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 import tacit
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.pure import thread_safe
 

@@ -5,7 +5,8 @@ import torch
 
 import tacit
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 
 def draw(*shape, seed=0):

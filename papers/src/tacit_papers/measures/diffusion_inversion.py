@@ -23,8 +23,8 @@ from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.sections import Config
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
 from tacit_papers.measures.training import next_gradients

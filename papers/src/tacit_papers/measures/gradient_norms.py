@@ -18,8 +18,8 @@ from tacit.config.sections import Config
 from tacit.core.devices import float32_products
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json
+from tacit.engines.simulation import Simulation
 from tacit.record.history import decibels
-from tacit.simulation import Simulation
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded

@@ -18,9 +18,10 @@ from tacit.algorithms.solvers import GradientSolver
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian
 from tacit.core.randomness import derive_key
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Topology
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
 from tacit_papers.framework.cells import MeasureContext, Values, rounded
 from tacit_papers.measures.model_snapshots import gradient_differences

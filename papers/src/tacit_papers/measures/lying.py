@@ -11,7 +11,7 @@ from tacit.config.build import Experiment, build
 from tacit.config.sections import Config
 from tacit.data import Dataset
 from tacit.engines.lying import Lie, Lying
-from tacit.simulation import Simulation
+from tacit.engines.simulation import Simulation
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 
 LABELS: Literal["label-flip"] = "label-flip"

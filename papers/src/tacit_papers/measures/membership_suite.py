@@ -17,8 +17,8 @@ from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import Experiment
 from tacit.config.sections import Config
+from tacit.engines.simulation import Simulation
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
-from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.training import next_gradients

@@ -14,9 +14,9 @@ from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit_papers.framework.cells import MeasureContext
 

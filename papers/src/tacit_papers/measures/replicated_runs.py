@@ -16,9 +16,10 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.config.build import Experiment
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.stream import Stream
 
 

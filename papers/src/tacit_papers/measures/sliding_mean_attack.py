@@ -13,9 +13,9 @@ from tacit.auditing.attacks.sliding_mean import sliding_mean
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.config.tasks import TASKS
+from tacit.engines.simulation import Simulation
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.replicated_runs import replicated_simulation
 

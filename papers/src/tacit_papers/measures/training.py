@@ -14,11 +14,11 @@ from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Misuse
 from tacit.engines.execution import reproducible
+from tacit.engines.simulation import Simulation
 from tacit.experiment.auditing import AuditSubject, load_subject
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
 from tacit.record.history import History, decibels
-from tacit.simulation import Simulation
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 
 

@@ -20,7 +20,7 @@ from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.symbolic.replay import replay, without
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 
 def bound_for_any_rows(

@@ -34,7 +34,8 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.core.errors import Misuse
 from tacit.engines.robust_mixing import Robust
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 TRAINED = 100  # iterations, at most, of the models whose members are inferred
 

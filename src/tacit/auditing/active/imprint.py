@@ -29,7 +29,7 @@ from tacit.auditing.attacks.linear_layers import LinearLayer, first_two_linear
 from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 # Units whose difference is smaller than this, relative to the largest, hold no sample.

@@ -27,7 +27,7 @@ from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.lower_bound import LowerBound, lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 from tacit.tasks.flat import ModuleLoss
 
 

@@ -22,7 +22,7 @@ from tacit.auditing.attacks.shadow_federations import (
     train_shadow_federations,
 )
 from tacit.core.errors import Diverged, Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 from tacit.tasks.flat import ModuleLoss
 
 PLAIN_MODELS = 16

@@ -23,7 +23,8 @@ from torch import Tensor
 from tacit.auditing.attacks.likelihood_ratio import confidence
 from tacit.auditing.attacks.shadow import random_halves
 from tacit.core.randomness import derive_key
-from tacit.simulation import Setting, Simulation
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Task

@@ -35,8 +35,8 @@ from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.client_names import client_name
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
+from tacit.engines.setting import Setting
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting
 
 MAX_GRADIENTS = 8  # gradients in all values that a membership attack uses together
 LAST_MODELS = 3  # models of the victim that a membership attack uses together

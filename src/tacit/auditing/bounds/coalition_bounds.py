@@ -22,7 +22,7 @@ from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.client_names import client_name
 from tacit.auditing.symbolic.symbols import step_on_symbols
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 # Coalitions of one size that are counted; sizes with more are left out.
 MOST_COALITIONS = 2_000

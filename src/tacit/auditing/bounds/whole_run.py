@@ -36,9 +36,9 @@ from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
 from tacit.core.schedules import rate_at
+from tacit.engines.setting import Setting
 from tacit.graph import Graph
 from tacit.privacy.clipping import Clip
-from tacit.simulation import Setting
 from tacit.tasks.batches import MiniBatchSource
 
 

@@ -34,7 +34,7 @@ from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 # Numbers in all messages of the copies that run together.
 NUMBERS = 1 << 20

@@ -33,7 +33,7 @@ from tacit.auditing.canaries.trials import FEWEST, TRIALS, WIDTH, Trials, Trials
 from tacit.auditing.scoring.coin_guesses import sampled_trade_off_epsilon
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_count
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 # Numbers that are kept of the messages of trials that run together.
 NUMBERS = 1 << 22

@@ -17,7 +17,7 @@ from tacit.auditing.canaries.sample import SampleCanaries, sample_canaries
 from tacit.auditing.canaries.trials import FEWEST
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.errors import Misuse
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 # Clients times iterations up to which gradient canaries are of the whole run, and how many of them
 # all trials together have at most: they take most of the time.

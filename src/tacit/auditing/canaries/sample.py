@@ -38,8 +38,9 @@ from tacit.auditing.symbolic.replay import replay, without
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.flat import Loss, ModuleLoss
 
 TINY = 1e-150

@@ -20,7 +20,7 @@ from tacit.auditing.scoring.coin_guesses import CoinBound, independent_trials_bo
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.randomness import Philox, derive_key
 from tacit.core.workers import WorkerPool
-from tacit.simulation import Setting
+from tacit.engines.setting import Setting
 
 TRIALS = 100_000
 ACCUSING = 0.999  # confidence from which on a contradiction is called a defect

@@ -5,7 +5,7 @@ import torch
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
-from tacit.callbacks import MLflow, TensorBoard, WandB, best_index
+from tacit.engines.callbacks import MLflow, TensorBoard, WandB, best_index
 from tacit.engines.observation import recorded_columns
 
 CALLBACKS = tacit.callbacks

@@ -26,8 +26,8 @@ from torch import Tensor
 from tacit.core.checks import check_number, is_count
 from tacit.core.errors import Misuse, first_line, prefix_errors
 from tacit.engines import checkpoints
+from tacit.engines.simulation import Simulation
 from tacit.record.history import Record, find_column
-from tacit.simulation import Simulation
 from tacit.tasks.metrics.metric import describe_metric
 
 __all__ = ["BestCheckpoint", "EarlyStopping", "MLflow", "TensorBoard", "WandB"]

@@ -12,12 +12,12 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.engines.gradients.choice import BackendChoice
+from tacit.engines.setting import Setting
 from tacit.models.parameters import select_model
 from tacit.record import run_files
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History
 from tacit.record.transcript import Transcript
-from tacit.simulation.setting import Setting
 from tacit.tasks.flat import ModuleLoss
 
 

@@ -5,8 +5,9 @@ from torch import nn
 
 import tacit
 from tacit.engines.gradients import strategies
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph
-from tacit.simulation import Setting, Simulation
 
 RING = tacit.Topology.ring(6).mixing("metropolis")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.workers import WorkerPool
-from tacit.simulation.setting import Generator
+from tacit.engines.setting import Generator
 from tacit.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from tacit.core.checks import is_count
 from tacit.core.devices import Precision
 from tacit.core.errors import Caution, Diverged, Misuse
 from tacit.engines.observation import recorded_columns
+from tacit.engines.run import Run
+from tacit.engines.setting import Generator, Setting
+from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.graph.schedule import as_schedule
 from tacit.privacy.guarantee import Privacy
 from tacit.record.callbacks import Callback, check, close, progress_bar, why_stop
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation.run import Run
-from tacit.simulation.setting import Generator, Setting
-from tacit.simulation.simulation import Simulation
 from tacit.tasks.metrics.metric import Metrics
 from tacit.tasks.task import Task
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
+from tacit.engines.randomness import make_randomness
+from tacit.engines.setting import Setting
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.state_checks import require_rows
 from tacit.engines.watchdog import Watchdog
@@ -36,12 +38,7 @@ from tacit.privacy.guarantee import Budget
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Transcript, TranscriptRecorder
-from tacit.simulation.randomness import make_randomness
-from tacit.simulation.setting import Setting
 from tacit.tasks.flat import ModuleLoss
-
-if TYPE_CHECKING:
-    pass  # Needs cryptography, which is optional.
 
 
 class Simulation(Execution):
