@@ -27,7 +27,6 @@ from tacit import (
     simulate,
 )
 from tacit.algorithms.algorithm import state_type, tensors_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.rows import received
 from tacit.record import checkpoint as checkpoints
 from tacit.record.checkpoint import Checkpoint
@@ -247,7 +246,7 @@ def shifted_optimum(task, state):
 def test_reaches_its_limit_on_a_strongly_convex_problem(plain, problem, graph):
     # Only sums of integers can do without a bound.
     unclipped = plain
-    if isinstance(plain, PrivateAlgorithm):
+    if plain.keeps_guarantee:
         unclipped = replace(plain, clip=math.inf if plain.needs_total else 1e6)
     nothing = Privacy(epsilon=math.inf)
     algorithm, task = suited(unclipped, problem, graph, promise=nothing, batch_size=COPIES)

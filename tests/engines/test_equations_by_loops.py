@@ -29,7 +29,6 @@ from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.mdsg import MDSG
 from tacit.algorithms.pd_lms import PDLMS
 from tacit.algorithms.pdmm import PDMM
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.private_sgd import PrivateSGD
 from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.push_sum import PushSum
@@ -792,7 +791,7 @@ def prepared(case, graph, batch_size):
     An algorithm that draws samples has none for full gradients; it then draws about half of them.
     """
     algorithm, promise = CASES[case], PROMISES.get(case, PROMISE)
-    if batch_size is None and isinstance(algorithm, PrivateAlgorithm):
+    if batch_size is None and algorithm.keeps_guarantee:
         batch_size = 4
     return suited(algorithm, squares(batch_size), GRAPHS[graph], promise=promise)
 
@@ -810,7 +809,7 @@ def reference(case, graph, batch_size):
 
 def _coupled(algorithm):
     """ω where it is part of each client's gradient."""
-    apart = isinstance(algorithm, PrivateAlgorithm | Splitting)
+    apart = algorithm.keeps_guarantee or isinstance(algorithm, Splitting)
     apart = apart or getattr(algorithm, "optimizer", "") == "adamw"
     return 0.0 if apart else algorithm.weight_decay
 

@@ -7,7 +7,6 @@ from filled_results import QUICK, fill, grades
 from torch.func import grad
 
 from tacit.algorithms import ALGORITHMS
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.loading import with_keys
@@ -33,7 +32,7 @@ from tacit_papers.measures.recorded_run import RecordedRun
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
 SERVER = Adversary.parse("server+theta0")
-PRIVATE_NAMES = {n for n, kind in ALGORITHMS.items() if issubclass(kind, PrivateAlgorithm)}
+PRIVATE_NAMES = {n for n, kind in ALGORITHMS.items() if kind.keeps_guarantee}
 ALL_RULES = {label: rule for rules in RULES.values() for label, rule in rules.items()}
 WAY = "matrix 0.1"
 FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1"

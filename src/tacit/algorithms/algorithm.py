@@ -13,6 +13,7 @@ from tacit.algorithms.tolerance import Tolerance
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.graph import Graph, World
+from tacit.privacy.guarantee import Budget
 
 # What W must be over time, not in every iteration of a changing world.
 OVER_TIME = ("connected", "primitive")
@@ -44,6 +45,7 @@ class Algorithm(ABC):
         unsupported: Options of other algorithms that it does not have, each with the reason, as the
             end of a sentence.
         protecting_neighbours: How many neighbours a client needs to be protected from each of them.
+        keeps_guarantee: Whether it can keep a promised guarantee: see `PrivateAlgorithm`.
     """
 
     name: ClassVar[str]
@@ -57,6 +59,7 @@ class Algorithm(ABC):
     tolerates: ClassVar[Tolerance] = Tolerance()
     unsupported: ClassVar[Mapping[str, str]] = {}
     protecting_neighbours: ClassVar[int] = 1
+    keeps_guarantee: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, here: Here) -> Any:
@@ -65,6 +68,11 @@ class Algorithm(ABC):
     @abstractmethod
     def step(self, s: Any, here: Here) -> Any:
         """The state after one iteration: exchange messages, update."""
+
+    @property
+    def budget(self) -> Budget | None:
+        """What a run spends of a promised guarantee; None without a promise to keep."""
+        return None
 
     @property
     def gradients_per_step(self) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.devices import Precision
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
-from tacit.privacy.guarantee import Budget, Privacy
+from tacit.privacy.guarantee import Privacy
 from tacit.privacy.population import Population
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
@@ -19,6 +20,8 @@ from tacit.tasks.parts import Parts
 
 class PrivateAlgorithm(Algorithm):
     """An algorithm with a differential-privacy guarantee for the whole run."""
+
+    keeps_guarantee: ClassVar[bool] = True
 
     @abstractmethod
     def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> Self:
@@ -44,11 +47,6 @@ class PrivateAlgorithm(Algorithm):
 
     @property
     @abstractmethod
-    def budget(self) -> Budget | None:
-        """What a run spends; None before the algorithm is prepared, or without a guarantee."""
-
-    @property
-    @abstractmethod
     def facts(self) -> Population | None:
         """What it was prepared for; None before."""
 
@@ -61,6 +59,8 @@ def prepare(
     Raises:
         Misuse: If the promise cannot be kept, the algorithm keeps none, or it needs one.
     """
+    if isinstance(algorithm, WrappedAlgorithm):
+        return replace(algorithm, inner=prepare(algorithm.inner, promise, task, graph, steps))
     if not isinstance(algorithm, PrivateAlgorithm):
         if promise is None:
             return algorithm
@@ -97,7 +97,7 @@ def prepare(
 
 def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> list[str]:
     """What a user must know about a guarantee for single samples of this task."""
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     if budget is None or budget.unit != "sample":
         return []
     remarks = []

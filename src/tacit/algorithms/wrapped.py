@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.errors import Misuse
 from tacit.core.here import Here, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.graph import Graph, World
+from tacit.privacy.guarantee import Budget
 
-INHERITED = (
-    "name",
-    "paper",
-    "requires",
-    "protects",
-    "needs_server",
-    "needs_total",
-    "mixes",
-    "exact_mixing",
-)
+# Everything that a class of algorithms declares.
+INHERITED = tuple(get_type_hints(Algorithm))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +26,10 @@ class WrappedAlgorithm(Algorithm):
     def __post_init__(self) -> None:
         for name in INHERITED:
             object.__setattr__(self, name, getattr(self.inner, name))
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.inner.budget
 
     @property
     def gradients_per_step(self) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
@@ -38,7 +37,7 @@ def sum_summary(
         which, steps = "the whole run of", ledger.run_steps
     scope = f"per {ledger.unit} for {which} {steps:,} iterations"
     text = f"{_name(adversary)} {learns}: {at_most(ledger.best)} {scope}, proved from the messages"
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     if budget is not None and ledger.best.epsilon > budget.epsilon:
         text += f"; that is more than the promised {budget.epsilon:g}"
     for found in canaries:
@@ -50,7 +49,7 @@ def sum_summary(
 
 def promise_of(algorithm: Algorithm, clients: int) -> str:
     """What an algorithm has promised, in one sentence; "" if nothing."""
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     if budget is None:
         return ""
     return (

@@ -15,7 +15,6 @@ from rich.table import Column, Table
 
 from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.algorithms.algorithm import options_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.errors import Caution
 from tacit.engines.simulate import simulate
 from tacit.graph import Topology
@@ -41,7 +40,7 @@ def algorithm_facts(name: str, parameters: int) -> dict[str, Any]:
     text, described = _documented(kind)
     return _row(name, kind, parameters) | {
         "description": text,
-        "guarantee": WITH_GUARANTEE if issubclass(kind, PrivateAlgorithm) else NO_GUARANTEE,
+        "guarantee": WITH_GUARANTEE if kind.keeps_guarantee else NO_GUARANTEE,
         "options": [
             {"name": option, "default": _default(field), "meaning": described.get(option, "")}
             for option, field in options_of(kind).items()
@@ -150,7 +149,7 @@ def _traffic(kind: type[Algorithm], parameters: int) -> dict[str, int]:
         if field.default is field.default_factory is dataclasses.MISSING
     }
     # Noise does not change what is sent.
-    promise = Privacy(epsilon=math.inf) if issubclass(kind, PrivateAlgorithm) else None
+    promise = Privacy(epsilon=math.inf) if kind.keeps_guarantee else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         run = simulate(

@@ -32,7 +32,6 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
@@ -86,7 +85,7 @@ class Robust(WrappedAlgorithm):
                 "tell which row to leave out.",
                 f"Use an algorithm that mixes, such as {SUITED}, or no robust mixing.",
             )
-        if isinstance(self.inner, PrivateAlgorithm):
+        if self.inner.keeps_guarantee:
             raise Misuse(
                 f"{name} keeps a guarantee that is proved for exact averages.",
                 "Use no robust mixing with it.",

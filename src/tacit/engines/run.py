@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.engines.gradients.choice import BackendChoice
@@ -104,7 +103,7 @@ class Run:
         setting, path = self.setting, Path(folder)
         last = self.history[-1]
         algorithm = setting.algorithm
-        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        budget = algorithm.budget
         end = Checkpoint(
             self.state,
             last.step,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import tensors_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm, sampling_remarks
+from tacit.algorithms.private_algorithm import sampling_remarks
 from tacit.core.devices import check_device, float32_products
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.neighbourhood import Neighbourhood
@@ -157,8 +157,7 @@ class Simulation(Execution):
     @property
     def budget(self) -> Budget | None:
         """What the run spends of a promised guarantee, if there is one."""
-        algorithm = self.algorithm
-        return algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        return self.algorithm.budget
 
     @cached_property
     def allowed_steps(self) -> float:

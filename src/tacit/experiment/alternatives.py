@@ -13,7 +13,6 @@ from typing import Any, cast, get_type_hints
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer, describe_adversary, describe_knowledge, join
 from tacit.auditing.attacks.reconstruction_attacks import Progress
@@ -31,7 +30,7 @@ from tacit.config.loading import make_config
 from tacit.config.own_data import check_disclosure
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace
-from tacit.experiment.compare import keeps_guarantees, make_variant
+from tacit.experiment.compare import make_variant
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
@@ -95,7 +94,7 @@ class Candidate:
     @property
     def order(self) -> int:
         """The least change first, then those that keep a guarantee."""
-        return 0 if self.is_own else 1 if isinstance(self.algorithm, PrivateAlgorithm) else 2
+        return 0 if self.is_own else 1 if self.algorithm.keeps_guarantee else 2
 
 
 def with_alternatives(
@@ -177,7 +176,7 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
             try:
                 variant = make_variant(config, label, [label])
                 promise = ""
-                if keeps_guarantees(name) and variant.privacy is None:
+                if kind.keeps_guarantee and variant.privacy is None:
                     privacy = {"epsilon": PROMISED, "delta": _delta(experiment)}
                     variant = make_config(variant.as_dict() | {"privacy": privacy})
                     promise = f", [privacy] epsilon = {PROMISED:g}"
@@ -257,7 +256,7 @@ def _examine(
 ) -> list[Knows]:
     """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
     algorithm = candidate.algorithm
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     found = []
     known = _knowledge(candidate, experiment, adversaries, victim, iterations)
     for adversary, leakage in zip(adversaries, known, strict=True):
@@ -321,7 +320,7 @@ def _who(adversary: Adversary) -> str:
 def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
     """What more noise of the same kind gives: half an ε, or one that is not vacuous."""
     algorithm = experiment.algorithm
-    if isinstance(algorithm, PrivateAlgorithm):
+    if algorithm.keeps_guarantee:
         found = _more_calibrated_noise(algorithm.budget, experiment)
         return [*found, *_own_noise_alone(audit, algorithm.budget)]
     ledgers = [ledger for result in audit.results for ledger in result.ledgers]

@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
@@ -249,13 +248,13 @@ def _covered_steps(algorithm: Algorithm, steps: int) -> int:
     Results may have ended a run early. When they do depends on the data, so a guarantee is that of
     all iterations that it could have had.
     """
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     return steps if budget is None else max(steps, int(min(budget.steps, budget.allowed_steps)))
 
 
 def promised_delta(algorithm: Algorithm) -> float:
     """δ of the guarantee that an algorithm promises, or 1e-5."""
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     return 1e-5 if budget is None else budget.delta
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from tacit.algorithms.algorithm import options_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
 from tacit.config.overrides import REMOVED, parse_override
@@ -219,14 +218,9 @@ def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
         else:
             options[option] = value
     plain = config.as_dict() | {"algorithm": {"name": name, **options}}
-    if not keeps_guarantees(name):
+    if not algorithm_class(name, "--algorithms").keeps_guarantee:
         plain.pop("privacy", None)
     return make_config(plain)
-
-
-def keeps_guarantees(algorithm: str) -> bool:
-    """Whether an algorithm can keep the promise of [privacy]."""
-    return issubclass(algorithm_class(algorithm, "--algorithms"), PrivateAlgorithm)
 
 
 def _check_promise(config: Config, variants: Sequence[Config]) -> None:

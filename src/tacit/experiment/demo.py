@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.answer import answer_of
 from tacit.auditing.result import Audit, strongest_leak
 from tacit.config.build import Experiment, build
@@ -21,7 +20,6 @@ from tacit.core.storage import write_json
 from tacit.experiment.auditing import AuditSubject, audit
 from tacit.experiment.compare import Comparison, ComparisonRow, compare, make_row, make_variant
 from tacit.experiment.run import ProgressListener, run
-from tacit.privacy.guarantee import Budget
 from tacit.report.audit_sections import stored_audit
 from tacit.report.page import table
 from tacit.report.report import write_report
@@ -123,7 +121,7 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
 
 
 def make_demo_row(result: ComparisonRow, experiment: Experiment) -> DemoRow:
-    budget = _budget(experiment)
+    budget = experiment.algorithm.budget
     if budget is None:
         error = first_message_error(experiment)
         return DemoRow(result, DEMO_ALGORITHMS[result.label], error)
@@ -188,11 +186,6 @@ def _store_audits(audits: dict[str, Audit], folders: list[Path]) -> None:
     for found, folder in zip(audits.values(), folders, strict=True):
         stored = stored_audit(found, answer_of(found), config_digest(folder), made)
         write_json(folder / FILE, stored.model_dump())
-
-
-def _budget(experiment: Experiment) -> Budget | None:
-    algorithm = experiment.algorithm
-    return algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
 
 
 def first_message_error(experiment: Experiment) -> float:

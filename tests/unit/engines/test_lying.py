@@ -5,6 +5,7 @@ import torch
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
+from tacit.core.errors import Caution
 from tacit.engines.lying import Lying
 
 N, P, LIAR = 6, 3, 2
@@ -62,3 +63,30 @@ def test_liars_are_clients():
     message = misuse_message(models, Lying(tacit.DSG(lr=0.1), (N,)))
     assert_mentions(message, f"Liar {N}", f"{N} clients")
     assert_mentions(misuse_message(Lying, tacit.DSG(lr=0.1), (1,), "shout"), "sign-flip")
+
+
+def test_a_wrapper_that_changes_nothing_keeps_all_that_an_algorithm_declares():
+    """Push-sum uses each late message once, so that no share of its weights is lost."""
+    late = tacit.Participation(delay=3)
+    plain, wrapped = (
+        tacit.simulate(algorithm, task(), GRAPH, steps=12, seed=1, participation=late)
+        for algorithm in (tacit.PushSum(lr=0.1), Lying(tacit.PushSum(lr=0.1)))
+    )
+    assert torch.equal(plain.state.weight, wrapped.state.weight)
+    assert torch.equal(plain.theta, wrapped.theta)
+
+
+def test_a_wrapped_algorithm_stops_when_its_budget_is_spent():
+    x = torch.randn(N, 20, P, generator=torch.Generator().manual_seed(0))
+    squares = tacit.least_squares(x, x.sum(2), batch_size=4)
+    promise = tacit.Privacy(epsilon=3.0, noise_multiplier=1.5)
+    wrapped = Lying(tacit.PrivateSGD(lr=0.1), (LIAR,))
+    with pytest.warns(Caution, match="privacy budget"):
+        run = tacit.simulate(wrapped, squares, GRAPH, steps=200, privacy=promise)
+    budget = run.setting.algorithm.budget
+    assert 0 < run.history[-1].step == budget.allowed_steps < 200
+    again = tacit.Setting(run.setting.algorithm, squares, GRAPH)
+    simulation = tacit.Simulation(again)
+    assert simulation.allowed_steps == budget.allowed_steps
+    message = misuse_message(tacit.Robust, wrapped)
+    assert_mentions(message, "private-sgd", "sums masked rows")

@@ -13,7 +13,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import ledger_adversary
 from tacit.auditing.bounds.only_sums import only_sum
@@ -103,7 +102,7 @@ class ProvenKnowledge:
         """Whether noisy sums are all that is learnt, and ε of the whole run."""
         graph, adversary = four_neighbours(), leakage.knowledge.adversary
         algorithm = prepared(self.algorithm, graph, self.iterations)
-        if not isinstance(algorithm, PrivateAlgorithm):
+        if not algorithm.keeps_guarantee:
             return {}
         stronger = ledger_adversary(adversary)
         summed = only_sum(run, stronger, VICTIM, SecretRows.of(run, stronger, VICTIM))

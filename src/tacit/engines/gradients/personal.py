@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
@@ -123,7 +122,7 @@ def check_local(algorithm: Algorithm, task: Task) -> None:
     """Raise `Misuse` if an algorithm cannot train a task with local parameters."""
     if task.local is None:
         return
-    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    budget = algorithm.budget
     if budget is not None and budget.unit == "sample":
         raise Misuse(*NO_SAMPLE_SUMS)
     if algorithm.needs_minimiser:

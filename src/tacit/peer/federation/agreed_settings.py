@@ -13,7 +13,6 @@ from pydantic import PositiveInt
 
 from tacit import data
 from tacit.algorithms.algorithm import Algorithm, options_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.graphs import make_graph, takes_clients
 from tacit.config.guarantee import (
     make_promise,
@@ -191,7 +190,7 @@ def _check_given(config: Config) -> None:
     ]
     if config.task is None and config.run.iterations_per_round is None:
         missing.append("run.iterations_per_round")
-    if issubclass(kind, PrivateAlgorithm):
+    if kind.keeps_guarantee:
         given = {} if config.privacy is None else config.privacy.model_dump(exclude_none=True)
         missing += [f"privacy.{key}" for key in ("epsilon", "samples") if key not in given]
     section = config.data
@@ -208,7 +207,7 @@ def _check_given(config: Config) -> None:
 
 def _check_promise(config: Config, algorithm: Algorithm, graph: Graph) -> None:
     """Raise Misuse if [privacy] does not suit the algorithm or the number of clients."""
-    if not isinstance(algorithm, PrivateAlgorithm):
+    if not algorithm.keeps_guarantee:
         require_no_promise(config, algorithm)
         return
     section = promise_section(config, algorithm)

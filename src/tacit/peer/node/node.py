@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import tensors_of
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
@@ -506,8 +505,7 @@ class Node:
     @property
     def budget(self) -> Budget | None:
         """What the run spends of a promised guarantee, if there is one."""
-        algorithm = self.algorithm
-        return algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        return self.algorithm.budget
 
     def _plan(self, manifest: Manifest) -> None:
         """Make the algorithm, and decide when the run ends: all nodes decide the same."""
