@@ -22,20 +22,23 @@ def unreleased(changelog):
 def unexplained(before, now, changelog):
     """Lines of `before` that are gone without being named, in backticks, in the changelog."""
     quoted = re.findall(r"`([^`]+)`", unreleased(changelog))
-    words = {word for text in quoted for word in re.findall(r"[\w.-]+", text)}
+    words = {word for text in quoted for word in re.findall(r"tacit(?: [\w-]+)+|[\w.-]+", text)}
+    words |= {word for text in quoted for word in re.findall(r"[\w.-]+", text)}
     gone = [line for line in before if line not in now]
     return [line for line in gone if not _named(line, words)]
 
 
 def _named(line, words):
-    """The thing itself, or what contains it: options go with their command."""
+    """Whether the changelog names it; an option or a choice may go with what it belongs to."""
     kind, _, thing = line.partition(" ")
     path = re.findall(r"[\w.-]+", thing)
     if kind == "option":
-        return path[-1] in words or path[1] in words
+        return path[-1] in words or f"tacit {' '.join(path[1:-1])}" in words
+    if kind == "command":
+        return thing in words
     if kind == "name":
         return thing in words or thing.removeprefix("tacit.") in words
-    return path[-1] in words or path[0] in words
+    return path[-1] in words or (len(path) > 2 and path[1] in words)
 
 
 def test_what_is_gone_since_the_last_release_is_in_the_changelog():
