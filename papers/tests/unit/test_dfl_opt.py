@@ -22,6 +22,7 @@ from tacit_papers.dfl_opt.setting import SMALL_MLP, algorithm, config, radius
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, MeasureContext, Scale
 from tacit_papers.framework.claims import above, falls, unchanged
+from tacit_papers.framework.stored_values import unpacked
 from tacit_papers.measures.evidence_inversion import EvidenceInversion
 from tacit_papers.measures.inversion_over_time import InversionOverTime
 from tacit_papers.measures.inversion_search import InversionSearch, TorchLBFGS
@@ -154,8 +155,8 @@ def test_a_gradient_is_inverted_and_noise_hinders_it():
     assert clear["ssim"] > 0.95
     assert noisy["ssim"] < 0.5
     assert clear["gradients_in_each"] == noisy["gradients_in_each"] == [1]
-    guess, truth = (torch.tensor(clear["pictures"][name][0]) for name in ("guess", "truth"))
-    assert float((guess - truth).abs().mean()) < 0.02
+    guess, truth = (unpacked(clear["pictures"][name][0]) for name in ("guess", "truth"))
+    assert float(abs(guess - truth).mean()) < 0.02
 
 
 def test_one_scattered_honest_node_is_alone_in_its_sum():

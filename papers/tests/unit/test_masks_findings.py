@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 from filled_results import FULL, QUICK, fill, grades
 from torch.func import grad
 
@@ -12,6 +13,7 @@ from tacit.config.loading import make_config, with_keys
 from tacit_papers.findings import fresh_masks, start_masks
 from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.drawing import write_figure
+from tacit_papers.framework.stored_values import packed
 from tacit_papers.measures.evidence_inversion import AHEAD, NeighbourInversion, next_neighbour
 from tacit_papers.measures.inversion_search import InversionSearch
 from tacit_papers.measures.neighbour_knowledge import NeighbourKnowledge
@@ -94,7 +96,7 @@ def leak(masked):
     def values(key):
         noisy = key[2] in start_masks.NOISY
         ssim = masked if noisy else 1 - 0.15 * int(key[1]) * (key[0] != start_masks.LATER)
-        picture = [[[0.0, 1.0], [1.0, 0.0]]]
+        picture = packed(torch.eye(2)[None])
         return {
             "ssim": ssim,
             "ssim_of_class_mean": 0.3,

@@ -22,6 +22,7 @@ from tacit_papers.framework.drawing import (
     split,
 )
 from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.stored_values import unpacked
 
 TILE = 0.62  # inches per picture
 SSIM_LIMITS = (-0.1, 1.08)
@@ -103,8 +104,8 @@ def over_time(result: ArtifactResult) -> Figure:
         shown = [cell.first["pictures_over_time"] for cell in cells]
         columns = []
         for number, time in enumerate(times):
-            guesses = [pictures[number]["guess"][0] for pictures in shown]
-            columns.append((f"t = {time}", [shown[0][number]["truth"][0], *guesses]))
+            guesses = [unpacked(pictures[number]["guess"][0]) for pictures in shown]
+            columns.append((f"t = {time}", [unpacked(shown[0][number]["truth"][0]), *guesses]))
         picture_grid(below, columns, ["truth", *names])
     return figure
 
@@ -155,8 +156,8 @@ def _pictures(
     columns = []
     for label in labels:
         cells = [result[key] for name in series if (key := (panel, label, name)) in result]
-        truth = cells[0].first["pictures"]["truth"][0]
-        guesses = {cell.key[2]: cell.first["pictures"]["guess"][0] for cell in cells}
+        truth = unpacked(cells[0].first["pictures"]["truth"][0])
+        guesses = {cell.key[2]: unpacked(cell.first["pictures"]["guess"][0]) for cell in cells}
         columns.append((label, [truth, *(guesses.get(name) for name in series)]))
     here = result.labels(2, panel)
     picture_grid(grid, columns, ["truth", *(name if name in here else "" for name in series)])

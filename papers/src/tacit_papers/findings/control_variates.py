@@ -20,7 +20,8 @@ from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade_all
 from tacit_papers.framework.columns import Column, draw_column
 from tacit_papers.framework.drawing import picture_grid, split
 from tacit_papers.framework.results import ArtifactResult
-from tacit_papers.measures.variate_leak import ControlVariateLeak, unpacked
+from tacit_papers.framework.stored_values import unpacked
+from tacit_papers.measures.variate_leak import ControlVariateLeak
 
 PUBLISHED, PRIVATE, WITHOUT = "as published", "private variates", "without VR"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -88,12 +89,9 @@ def _draw(result: ArtifactResult) -> Figure:
     with plot_style():
         figure = Figure(figsize=(7.2, sum(heights)), layout="constrained")
         top, bottom = split(figure, 2, 1, height_ratios=heights)
-        images = [
-            [unpacked(text, pictures["shape"]) for text in pictures[which]]
-            for _, pictures, which in rows
-        ]
+        images = [[unpacked(text) for text in pictures[which]] for _, pictures, which in rows]
         columns = [("", column) for column in zip(*images, strict=True)]
-        picture_grid(top, columns, [name for name, _, _ in rows], cmap="gray_r", white=255)
+        picture_grid(top, columns, [name for name, _, _ in rows], cmap="gray_r")
         panels = zip(bottom.subplots(1, 3), (SSIM, MSE, ACCURACY), strict=True)
         for number, (axes, column) in enumerate(panels):
             draw_column(axes, result, column, PALETTE[number])

@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from tacit.report.style import GRID, INK, MUTED, PALETTE, plot_style
 from tacit_papers.findings.frontier_claims import HIDDEN
 from tacit_papers.framework.results import ArtifactResult, CellResult
+from tacit_papers.framework.stored_values import unpacked
 
 Points = npt.NDArray[np.float64]
 WIDTH, PLOT, TALL = 12.4, 7.2, 7.4  # inches: the figure, its left side, its height
@@ -177,5 +178,7 @@ def _key_row(
     wide = 0.92 * inches[1] / inches[0]
     for x, name in ((TRUE, "truth"), (REBUILT, "guess")) if pictures else ():
         extent = (x, x + wide, y + 0.46, y - 0.46)
-        axes.imshow(pictures[name][0], cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto")
+        axes.imshow(
+            unpacked(pictures[name][0]), cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto"
+        )
     axes.set_xlim(0, 1)

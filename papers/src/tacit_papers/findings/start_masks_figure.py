@@ -20,6 +20,7 @@ from tacit_papers.framework.drawing import (
     split,
 )
 from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.stored_values import unpacked
 
 TILE = 0.74  # inches per picture
 COLOURS = (*PALETTE, "#332288")
@@ -122,4 +123,4 @@ def _wrapped(name: str) -> str:
 
 
 def _picture(result: ArtifactResult, key: Key, which: str) -> Any:
-    return result[key].first["pictures"][which][0] if key in result else None
+    return unpacked(result[key].first["pictures"][which][0]) if key in result else None

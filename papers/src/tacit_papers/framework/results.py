@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit_papers.framework.cells import Key, Published, Scale, Values
+from tacit_papers.framework.stored_values import without_repeated_pictures
 
 # Under this key, the numbers of a repeat say why they must be measured again.
 OUTDATED = "outdated"
@@ -122,7 +123,8 @@ class ArtifactResult:
                 "deviation": deviation(cell.numbers(self.metric)),
                 "measure": cell.measure,
                 "repeats": [
-                    {"seed": seed, "values": values} for seed, values in sorted(cell.values.items())
+                    {"seed": seed, "values": values}
+                    for seed, values in without_repeated_pictures(cell.values).items()
                 ],
             }
             for cell in self.measured

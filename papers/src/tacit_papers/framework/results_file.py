@@ -15,6 +15,7 @@ from tacit_papers.framework.cells import Key, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict
 from tacit_papers.framework.contradictions import find_contradiction
 from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.stored_values import thinned
 
 LOCK = ".lock"  # held by a process while it writes in the folder
 
@@ -64,7 +65,9 @@ class ResultsFile:
             self.refresh()
             if machine not in self.machines:
                 self.machines.append(machine)
-            self.result[key].values[seed] = values | {"machine": self.machines.index(machine)}
+            self.result[key].values[seed] = thinned(values) | {
+                "machine": self.machines.index(machine)
+            }
             write_text(self.path, as_text(self.as_dict()))
 
     def write(self) -> None:

@@ -16,6 +16,7 @@ from tacit_papers.framework.cells import Cell, Published, Scale
 from tacit_papers.framework.claims import ClaimVerdict, claim, grade_least, ordered
 from tacit_papers.framework.drawing import beside_paper
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
+from tacit_papers.framework.stored_values import unpacked
 from tacit_papers.lppa.setting import IMAGES, PERCEPTRON, RULES, TABLES, config
 from tacit_papers.measures.first_message import FirstMessageInversion
 
@@ -84,12 +85,14 @@ def _draw_pictures(result: ArtifactResult) -> Figure:
         figure = Figure(figsize=(1.5 * (len(cells) + 1), 1.6 * len(seeds)), layout="constrained")
         panels = figure.subplots(len(seeds), len(cells) + 1, squeeze=False)
         for row, seed in zip(panels, seeds, strict=True):
-            shown = {"truth": cells[0].values[seed]["pictures"][0]}
+            shown = {"truth": cells[0].values[seed]["truth_and_guess"][0]}
             for cell in cells:
                 values = cell.values[seed]
-                shown[f"{cell.key[0]}: MSE {values['errors'][0]:.2g}"] = values["pictures"][1]
+                shown[f"{cell.key[0]}: MSE {values['errors'][0]:.2g}"] = values["truth_and_guess"][
+                    1
+                ]
             for axes, (title, picture) in zip(row, shown.items(), strict=True):
-                axes.imshow(picture, cmap="gray_r", vmin=0, vmax=1)
+                axes.imshow(unpacked(picture), cmap="gray_r", vmin=0, vmax=1)
                 axes.set_axis_off()
                 axes.set_title(title, fontsize=8)
     return figure

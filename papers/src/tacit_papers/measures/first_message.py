@@ -20,6 +20,7 @@ from tacit.config.sections import Config
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
+from tacit_papers.framework.stored_values import packed
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,15 @@ class FirstMessageInversion(FieldDescription):
         errors = mse(guess.flatten(0, 1), inputs.to(guess).flatten(0, 1))
         # Truth and guess of the first client, averaged over the channels.
         pictures = [
-            [[round(float(x), 2) for x in row] for row in images[0, 0].mean(0).tolist()]
+            picture
             for images in (inputs, guess)
             if inputs.ndim == 5
+            for picture in packed(images[0, :1].mean(1))
         ]
         return {
             "mse": float(errors.mean()),
             "median_mse": float(errors.median()),
             "errors": [float(error) for error in errors],
             "labels_found": float((found.labels.cpu() == labels).double().mean()),
-            "pictures": pictures or None,
+            "truth_and_guess": pictures or None,
         }

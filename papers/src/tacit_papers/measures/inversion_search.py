@@ -30,6 +30,7 @@ from tacit.core.errors import Misuse
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext, Values, rounded
+from tacit_papers.framework.stored_values import packed
 from tacit_papers.measures.observations import (
     NO_IMAGES,
     VictimObservations,
@@ -191,8 +192,7 @@ def _similarity(ssim: Tensor | None) -> list[float]:
     return [float(value) for value in ssim]
 
 
-def grey_pictures(images: Tensor, spec: DataSpec) -> list[list[list[float]]]:
-    """The first pictures [H][W] as numbers from 0 to 1, averaged over the channels."""
+def grey_pictures(images: Tensor, spec: DataSpec) -> list[str]:
+    """The first pictures, averaged over the channels, as result.json keeps them."""
     low, high = spec.box
-    grey = ((images[:SHOWN].mean(1) - low) / (high - low)).clamp(0, 1)
-    return [[[round(value, 2) for value in row] for row in image] for image in grey.tolist()]
+    return packed((images[:SHOWN].mean(1) - low) / (high - low))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad
 
@@ -26,6 +23,7 @@ from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext, Values, describe_config
+from tacit_papers.framework.stored_values import packed
 from tacit_papers.measures.inversion_search import InversionSearch, reconstruct
 from tacit_papers.measures.observations import NO_IMAGES, VictimObservations
 from tacit_papers.measures.training import Training
@@ -125,9 +123,8 @@ class ControlVariateLeak:
             },
             "reading": score.reading,
             "pictures": {
-                "shape": list(found.spec.shape),
-                "truth": _packed(found.truth.flatten(0, 1)),
-                "guess": _packed(found.guess.flatten(0, 1)),
+                "truth": packed(found.truth.flatten(0, 1)[:SHOWN, 0]),
+                "guess": packed(found.guess.flatten(0, 1)[:SHOWN, 0]),
             },
         }
 
@@ -144,16 +141,3 @@ def _best(leakage: Leakage, transcript: Transcript) -> tuple[Tensor, Tensor]:
     if model is None or held is None:
         raise Misuse("The neighbour knows nothing to invert.", "Choose another algorithm.")
     return model.values, held.values
-
-
-def _packed(pictures: Tensor) -> list[str]:
-    """The first pictures as bytes from black to white, in base64."""
-    shades = (pictures[:SHOWN].clamp(0, 1) * 255).round().to(torch.uint8)
-    return [base64.b64encode(picture.numpy().tobytes()).decode() for picture in shades]
-
-
-def unpacked(text: str, shape: list[int]) -> NDArray[np.uint8]:
-    """The first channel [height, width] of a packed picture."""
-    _, height, width = shape
-    whole: NDArray[np.uint8] = np.frombuffer(base64.b64decode(text), np.uint8)
-    return whole[: height * width].reshape(height, width)
