@@ -114,6 +114,20 @@ def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> 
     return remarks
 
 
+def data_cautions(algorithm: Algorithm, task: Task) -> list[str]:
+    """What a guarantee assumes of the clients' data, if that could not be checked."""
+    budget = algorithm.budget
+    if budget is None or math.isinf(budget.epsilon):
+        return []
+    if not isinstance(task.parts, Parts) or task.parts.is_traced:
+        return []
+    return [
+        "the clients' data are plain arrays, which do not say whether two clients hold the same "
+        "row, nor what was shared to prepare them: the guarantee assumes neither; "
+        "dataset.train.parts(…) knows both"
+    ]
+
+
 def require_samples(task: Task) -> tuple[Parts, int]:
     """The data of a task, of which samples can be drawn, and how many a client draws on average.
 

@@ -43,12 +43,13 @@ class Split:
     """Samples and their classes: x is float32 [n, C, H, W] or [n, F]; y is int64 [n].
 
     Pixels are in [0, 1], unless the dataset was loaded with another scale. In a regression, y is
-    `numeric`: float32 [n].
+    `numeric`: float32 [n]. `disclosure` is what clients told each other to prepare the samples.
     """
 
     x: Tensor
     y: Tensor
     numeric: bool = False
+    disclosure: str = ""
 
     def __post_init__(self) -> None:
         if self.y.dtype != (torch.float32 if self.numeric else torch.int64) or self.y.ndim != 1:
@@ -69,9 +70,31 @@ class Split:
     def __repr__(self) -> str:
         return f"Split({len(self):,} samples of shape {tuple(self.x.shape[1:])})"
 
-    def parts(self, indices: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    def parts(self, indices: Sequence[Any]) -> list[ClientPart]:
         """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
-        return [(self.x[own], self.y[own]) for own in indices]
+        rows = torch.arange(len(self))
+        return [ClientPart.of(self, rows[index]) for index in indices]
+
+
+class ClientPart(tuple[Tensor, Tensor]):
+    """One client's inputs and labels, a pair that knows which rows of which data it holds.
+
+    Attributes:
+        source: The inputs [n, …] of all clients.
+        rows: The client's rows of them, int64 [k].
+        disclosure: What clients told each other to prepare the data.
+    """
+
+    source: Tensor
+    rows: Tensor
+    disclosure: str
+
+    @classmethod
+    def of(cls, split: Split, rows: Tensor) -> ClientPart:
+        """These rows of a split."""
+        part = cls((split.x[rows], split.y[rows]))
+        part.source, part.rows, part.disclosure = split.x, rows, split.disclosure
+        return part
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +124,20 @@ class Dataset:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     target: Target | None = None
 
+    def __post_init__(self) -> None:
+        # Parts of a split may be all that a task gets: what was told goes with them.
+        if self.disclosure:
+            for name in ("train", "test"):
+                split = replace(getattr(self, name), disclosure=self.disclosure)
+                object.__setattr__(self, name, split)
+
     @property
-    def client_parts(self) -> list[tuple[Tensor, Tensor]]:
+    def client_parts(self) -> list[ClientPart]:
         """Inputs and classes of each client, to train on; empty if samples have no owners."""
         return self.train.parts(self.owners)
 
     @property
-    def client_tests(self) -> list[tuple[Tensor, Tensor]] | None:
+    def client_tests(self) -> list[ClientPart] | None:
         """Inputs and classes of each client, to test on; None if all have the same."""
         return None if self.test_owners is None else self.test.parts(self.test_owners)
 

@@ -127,12 +127,10 @@ def load(
     train, train_note = _limited(raw.train, limit_train, seed, "training")
     test, test_note = _limited(raw.test, limit_test, seed, "test")
     note = "; ".join(part for part in (raw.note or source.title, train_note, test_note) if part)
-    described = raw if isinstance(raw, Dataset) else source
-    classes = raw.classes if isinstance(raw, Dataset) else len(source.class_names)
-    made = Dataset(name, train, test, classes, described.class_names, note)
-    if not isinstance(raw, Dataset) or not raw.clients:
-        return made
-    if train_note or test_note:
+    if not isinstance(raw, Dataset):
+        names = source.class_names
+        return Dataset(name, train, test, len(names), names, note)
+    if raw.clients and (train_note or test_note):
         raise Misuse(
             f"The samples of dataset {name} belong to its clients, and a limit is set.",
             "Remove limit_train and limit_test.",
@@ -192,7 +190,8 @@ def _limited(
     if limit is not None and limit < count:
         rows = np.sort(np.random.default_rng([seed, 1]).permutation(count)[:limit])
         x, y, note = x[rows], y[rows], f"{limit:,} of {count:,} {title} samples"
-    return Split(_tensor(x), torch.as_tensor(np.ascontiguousarray(y))), note
+    x, y = _tensor(x), torch.as_tensor(np.ascontiguousarray(y))
+    return (replace(split, x=x, y=y) if isinstance(split, Split) else Split(x, y)), note
 
 
 def _tensor(x: Any) -> torch.Tensor:

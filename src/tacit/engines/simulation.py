@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import tensors_of
-from tacit.algorithms.private_algorithm import sampling_remarks
+from tacit.algorithms.private_algorithm import data_cautions, sampling_remarks
 from tacit.core.devices import check_device, float32_products
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.neighbourhood import Neighbourhood
@@ -136,8 +136,9 @@ class Simulation(Execution):
         alone = self.recorder is None and group.ranks == 1 and self.world.is_static
         capture = device.type == "cuda" and alone and task.local is None
         super().__init__(algorithm, here, device, Watchdog(pool), capture)
-        self.cautions = algorithm.cautions(graph)
-        self._remarks = algorithm.remarks(graph)
+        self.cautions = algorithm.cautions(graph) + data_cautions(algorithm, task)
+        self._remarks = [task.disclosure] if task.disclosure else []
+        self._remarks += algorithm.remarks(graph)
         self._remarks += sampling_remarks(algorithm, task, setting.precision)
         if not self.world.is_static:
             self._remarks = [*self._remarks, str(self.world)]

@@ -51,7 +51,7 @@ def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, An
     # What changes is among the remarks.
     lines = [experiment.graph.describe()] if experiment.schedule is None else []
     if (dataset := experiment.dataset) is not None and dataset.clients:
-        lines += [one for one in (dataset.note, dataset.disclosure) if one]
+        lines.append(dataset.note)
     if simulation.hosted.group.ranks > 1:
         lines.append(simulation.hosted.partition.describe())
     lines += [*simulation.remarks, *(f"Caution: {caution}" for caution in simulation.cautions)]
@@ -334,8 +334,8 @@ class _ActiveRun:
         clients = experiment.graph.clients
         last = self.history[-1].as_dict() if self.history else {}
         notes: list[str] = []
-        if (dataset := experiment.dataset) is not None:
-            notes += [note for note in (dataset.note, dataset.disclosure) if note]
+        if (dataset := experiment.dataset) is not None and dataset.note:
+            notes.append(dataset.note)
         notes += simulation.remarks + simulation.cautions
         if self.group.ranks > 1:
             notes.append(simulation.hosted.partition.describe())

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.core.errors import Misuse
+from tacit.data.dataset import ClientPart
 from tacit.tasks.samples import as_tensor, no_samples, owner_name, read_dataset
 
 Part = tuple[Tensor, ...]
@@ -18,11 +20,22 @@ Part = tuple[Tensor, ...]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Client i owns samples `order[offsets[i] : offsets[i+1]]` of each array [samples, ...]."""
+    """Client i owns samples `order[offsets[i] : offsets[i+1]]` of each array [samples, ...].
+
+    Attributes:
+        arrays: The samples of all clients.
+        order: Positions in the arrays, int64, client after client.
+        offsets: Where each client's positions begin, int64 [N + 1].
+        identities: A number for each sample of the arrays, the same for the same row of the data
+            that they were taken from; None if the arrays are these data.
+        is_traced: Whether it is known of all clients which rows of which data they hold.
+    """
 
     arrays: Part
-    order: Tensor  # [samples] int64
-    offsets: Tensor  # [N + 1] int64
+    order: Tensor
+    offsets: Tensor
+    identities: Tensor | None = None
+    is_traced: bool = True
 
     @classmethod
     def split(cls, arrays: Sequence[Tensor], indices: Sequence[Any]) -> Parts:
@@ -36,7 +49,11 @@ class Parts:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Part]) -> Parts:
-        """Parts given client by client, concatenated along their sample dimension."""
+        """Parts given client by client, concatenated along their sample dimension.
+
+        Those of `Split.parts` know the rows that they hold. Of other arrays only shared memory
+        says that two clients hold the same sample; copies remain unnoticed.
+        """
         for i, part in enumerate(parts):
             sizes = [len(array) if array.ndim else -1 for array in part]
             if len(set(sizes)) != 1 or sizes[0] < 0:
@@ -56,7 +73,9 @@ class Parts:
                     "[n, 1] everywhere.",
                 )
         arrays = tuple(_joined(column) for column in zip(*parts, strict=True))
-        return cls(arrays, torch.arange(len(arrays[0])), offsets)
+        traced = len(parts) == 1 or all(isinstance(part, ClientPart) for part in parts)
+        identities = torch.from_numpy(np.concatenate([_addresses(part) for part in parts]))
+        return cls(arrays, torch.arange(len(arrays[0])), offsets, identities, traced)
 
     @property
     def clients(self) -> int:
@@ -71,7 +90,8 @@ class Parts:
     @property
     def has_repeats(self) -> bool:
         """Whether a sample is in several places, of one client or of several."""
-        return len(torch.unique(self.order)) < len(self.order)
+        held = self.order if self.identities is None else self.identities[self.order]
+        return len(torch.unique(held)) < len(held)
 
     def of(self, client: int) -> Part:
         """The arrays of one client."""
@@ -81,6 +101,8 @@ class Parts:
 
 def as_part(part: Any, client: int) -> Part:
     """One client's data as tensors, from a tensor, a tuple of tensors or a map-style Dataset."""
+    if isinstance(part, ClientPart):
+        return part
     if isinstance(part, Tensor | np.ndarray):
         return (as_tensor(part, owner_name(client)),)
     if isinstance(part, tuple | list):
@@ -113,6 +135,23 @@ def as_parts(parts: Sequence[Any]) -> list[Part]:
             "Give the same kinds of arrays to every client.",
         )
     return held
+
+
+def disclosure_of(parts: Sequence[Part]) -> str:
+    """What clients told each other to prepare these parts, as far as the parts know it."""
+    told = [part.disclosure for part in parts if isinstance(part, ClientPart) and part.disclosure]
+    return "; ".join(dict.fromkeys(told))
+
+
+def _addresses(part: Part) -> NDArray[np.int64]:
+    """Where in memory each sample of a client begins, in the data that it was taken from.
+
+    While all parts exist, so do these data: equal addresses are the same sample.
+    """
+    source, rows = part[0], np.arange(len(part[0]))
+    if isinstance(part, ClientPart):
+        source, rows = part.source, part.rows.numpy()
+    return source.data_ptr() + rows * (source.stride(0) * source.element_size())
 
 
 def _joined(arrays: Sequence[Tensor]) -> Tensor:

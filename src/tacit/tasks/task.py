@@ -28,7 +28,7 @@ from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT, is_per_client, read_parts
 from tacit.tasks.local_parameters import LocalParameters
 from tacit.tasks.metrics.metric import Metrics, find_metrics
-from tacit.tasks.parts import Part, Parts, as_parts
+from tacit.tasks.parts import Part, Parts, as_parts, disclosure_of
 from tacit.tasks.regression import Regression
 from tacit.tasks.sample_draws import NO_DRAWS, SampleDraws
 from tacit.tasks.stream import Stream
@@ -172,7 +172,7 @@ class Task:
             held, layout = parts, ONE_INPUT
         else:
             given, layout = read_parts(parts)
-            held = Parts.concatenate(given)
+            held, disclosure = Parts.concatenate(given), disclosure_of(given)
         if len(held.arrays) <= layout.count:
             raise Misuse(
                 "The parts hold inputs only.", "from_module needs (inputs, targets) per client."
@@ -286,7 +286,7 @@ class Task:
         data = held if batch_size is None else Parts.concatenate(held)
         evaluation = LocalLoss(of_arrays, data)
         task = cls(of_arrays, data, batch_size, initial, start.shape[-1], start.dtype, evaluation)
-        return task._checked()
+        return replace(task, disclosure=disclosure_of(held))._checked()
 
     @property
     def clients(self) -> int:

@@ -18,6 +18,8 @@ from tacit.data.own.files import read_table
 from tacit.data.own.hold_out import held_out
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
+from tacit.engines.setting import Setting
+from tacit.engines.simulation import Simulation
 
 from_tables = tacit.data.from_tables
 
@@ -340,3 +342,22 @@ def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:
     assert (held_out(labels, 0.25, 0, "b") != out).any()
     assert (held_out(labels, 0.25, 1, "a") != out).any()
     assert held_out(labels[:2], 0.01, 0, "a").sum() == 1
+
+
+def test_what_was_disclosed_goes_with_the_parts() -> None:
+    table = {"x": [float(k) for k in range(40)], "y": [0, 1] * 20}
+    dataset = from_tables(table, label="y", classes=2)
+    parts = dataset.train.parts(tacit.data.iid(len(dataset.train), clients=3).indices)
+    task = tacit.Task.from_module(torch.nn.Linear(1, 2), parts[1:] + parts[:1], batch_size=4)
+    assert "sums of squares of 1 column" in dataset.disclosure
+    assert task.disclosure == dataset.disclosure
+    graph = tacit.Topology.ring(3).mixing("metropolis")
+    with pytest.raises(Misuse, match="guarantee does not cover what clients share"):
+        tacit.simulate(
+            tacit.PrivateSGD(lr=0.1), task, graph, steps=2, privacy=tacit.Privacy(epsilon=3)
+        )
+    simulation = Simulation(Setting(tacit.DSGT(lr=0.1), task, graph))
+    assert dataset.disclosure in simulation.remarks
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    audit = tacit.audit(run, "curious(1)", iterations=2, attacks=False)
+    assert f"before training, {dataset.disclosure}" in audit.remarks

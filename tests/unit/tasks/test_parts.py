@@ -1,8 +1,11 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
 from tacit.tasks.parts import Parts, as_part
@@ -133,3 +136,47 @@ def test_a_part_can_be_a_dataset():
 def test_other_parts_are_refused(part, problem):
     with pytest.raises(Misuse, match=problem):
         as_part(part, 7)
+
+
+DIGITS = tacit.data.load("mnist-mini", limit_train=100, limit_test=10)
+LINEAR = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+
+
+def private_run(parts):
+    task = tacit.Task.from_module(LINEAR, parts, batch_size=4)
+    graph = tacit.Topology.ring(len(parts)).mixing("metropolis")
+    return tacit.simulate(
+        tacit.PrivateSGD(lr=0.1), task, graph, steps=2, privacy=tacit.Privacy(epsilon=3)
+    )
+
+
+def divided(*indices, split=DIGITS.train):
+    return split.parts([torch.as_tensor(index) for index in indices])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        divided(range(40), range(40), range(40)),
+        divided(range(40), range(39, 60), range(60, 100)),
+        [*divided(range(40), range(40, 60)), *divided(range(59, 99))],
+        [(DIGITS.train.x, DIGITS.train.y)] * 3,
+        [(DIGITS.train.x[k : k + 50], DIGITS.train.y[k : k + 50]) for k in (0, 25, 50)],
+    ],
+    ids=["the same rows", "one row", "several calls", "the same arrays", "overlapping views"],
+)
+def test_a_guarantee_is_refused_if_several_clients_hold_a_row(parts):
+    with pytest.raises(Misuse, match="Some samples occur several times"):
+        private_run(parts)
+
+
+def test_a_guarantee_for_rows_that_only_one_client_holds():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        private_run([*divided(range(40), range(40, 80)), *divided(range(10), split=DIGITS.test)])
+
+
+def test_plain_arrays_do_not_say_whose_rows_they_are():
+    parts = [(x.clone(), y) for x, y in divided(range(40), range(40, 80), range(80, 100))]
+    with pytest.warns(tacit.Caution, match="plain arrays"):
+        private_run(parts)
