@@ -13,7 +13,7 @@ from tacit.algorithms.algorithm import tensors_of
 from tacit.compression.subsets import random_subset
 from tacit.core import discrete_gaussian, integer_noise, randomness
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table
-from tacit.core.native import gpu_usable
+from tacit.core.native.gpu import gpu_usable
 from tacit.core.randomness import Philox, derive_key, words
 from tacit.engines.capture.graphs import captured
 from tacit.engines.setting import Setting

@@ -26,7 +26,7 @@ from tacit.engines.gradients.sample_backends import SampleBackend
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.engines.watchdog import Watchdog
-from tacit.models.dropout import MaskKeys
+from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.batches import one_chunk
 from tacit.tasks.parts import Parts
 from tacit.tasks.poisson import PoissonSample

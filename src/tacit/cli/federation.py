@@ -65,8 +65,12 @@ def create(
 
     With --nodes instead, the keys of all nodes are made here: for trials.
     """
-    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
-    from tacit.cli.federation_relays import print_relay_hint
+    from tacit.cli.federation_next_steps import (
+        print_relay_hint,
+        print_requests,
+        print_signed,
+        read_requests,
+    )
     from tacit.cli.federation_tables import print_summary
     from tacit.config.loading import load_config, make_config
     from tacit.peer.federation import operator
@@ -133,9 +137,13 @@ def add(
     With NODE=HOST:PORT instead, the keys are made here, in a folder for the node. Once the other
     nodes are notified, they wait for the new one.
     """
-    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
+    from tacit.cli.federation_next_steps import (
+        print_relay_hint,
+        print_requests,
+        print_signed,
+        read_requests,
+    )
     from tacit.cli.federation_nodes import announce_manifest
-    from tacit.cli.federation_relays import print_relay_hint
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
     from tacit.peer.federation.folders import FederationFolder
@@ -240,7 +248,7 @@ def renew(
     later: Later = False,
 ) -> None:
     """Issue new certificates: for new keys by --request, otherwise for the same keys."""
-    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
+    from tacit.cli.federation_next_steps import print_requests, print_signed, read_requests
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation import certificate_renewal
     from tacit.peer.federation.folders import FederationFolder

@@ -1,4 +1,4 @@
-"""`tacit federation revoke, address, log`, and what is printed about requests of members.
+"""`tacit federation revoke, address, log`.
 
 The registry of commands finds `tacit federation` here, so that it has these commands, and those
 for relays, too.
@@ -7,18 +7,12 @@ for relays, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.cli import federation_relays  # noqa: F401
 from tacit.cli.federation import AnyFolder, AsJson, Edges, Folder, Later, app, split_list
-
-if TYPE_CHECKING:
-    from tacit.peer.federation.folders import FederationFolder
-    from tacit.peer.federation.member_request import MemberRequest
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.")]
 
@@ -63,6 +57,7 @@ def address(
     later: Later = False,
 ) -> None:
     """Change the address of a member or relay. Training continues where it is."""
+    from tacit.cli.federation_next_steps import print_signed
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation.folders import FederationFolder
     from tacit.peer.federation.membership import change_address
@@ -98,31 +93,3 @@ def log(folder: AnyFolder, as_json: AsJson = False) -> None:
     for entry in found.entries:
         print(f"{entry.number:>4}  {entry.time}  {entry.digest[:12]}  {entry.describe()}")
     print(f"Head: {found.head}. Members with as many entries must have the same head.")
-
-
-def read_requests(paths: Sequence[Path] | None) -> list[MemberRequest]:
-    from tacit.peer.federation.member_request import read_request
-
-    return [read_request(path) for path in paths or ()]
-
-
-def print_requests(requests: Sequence[MemberRequest]) -> None:
-    """The fingerprints to compare with the members."""
-    for request in requests:
-        print(f"{request.name}: request {request.fingerprint}, at {request.address}")
-    print("Compare each fingerprint with its member, by phone, before you send the bundle.")
-
-
-def print_signed(federation: FederationFolder, names: Sequence[str]) -> None:
-    """What to send to members that have made their keys, and what to compare."""
-    from tacit.peer.federation.certificates import certificate_info
-    from tacit.peer.federation.member_bundle import bundle_path
-
-    files = [str(path) for name in names if (path := bundle_path(federation, name)).exists()]
-    if files:
-        print(
-            f"Next: send {', '.join(files)}\nto its member (no private key is in it), where:\n"
-            "  tacit member join FOLDER BUNDLE\n"
-            "A new member compares the fingerprint of the authority with you, by phone:\n"
-            f"  {certificate_info(federation.ca()).fingerprint}"
-        )

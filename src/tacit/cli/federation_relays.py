@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.cli.federation import CaKey, Days, Folder, Later, app, authority_from
-
-if TYPE_CHECKING:
-    from tacit.peer.federation.folders import FederationFolder
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the relay.")]
 
@@ -53,6 +50,7 @@ def add_relay(
 @app.command("remove-relay")
 def remove_relay(folder: Folder, name: Name, later: Later = False) -> None:
     """Remove a relay and revoke its certificate. Members use the other relays."""
+    from tacit.cli.federation_next_steps import print_relay_hint
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation import relay_changes
     from tacit.peer.federation.folders import FederationFolder
@@ -61,15 +59,3 @@ def remove_relay(folder: Folder, name: Name, later: Later = False) -> None:
     federation = FederationFolder(folder)
     announce_manifest(federation, federation.manifest(), later)
     print_relay_hint(federation)
-
-
-def print_relay_hint(federation: FederationFolder) -> None:
-    """What to do if members can only be reached through a relay, and there is none."""
-    from tacit.peer.federation.roster import OUTGOING
-
-    names = [one.name for one in federation.members if one.address == OUTGOING]
-    if names and not any(federation.log().relays.values()):
-        print(
-            f"No one can connect to {', '.join(names)} without a relay. Add one:\n"
-            f"  tacit federation add-relay {federation.path} NAME HOST:PORT"
-        )

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from tacit.compression.quantization import blocks, row_blocks
-from tacit.core.native import codecs, gpu_usable, is_compiled
+from tacit.core.native import codecs, is_compiled
+from tacit.core.native.gpu import gpu_usable
 from tacit.core.randomness import derive_key, tiles, words
 
 # Columns are computed in 32 bits.

@@ -20,7 +20,8 @@ from torch import Tensor
 from tacit.core.checks import check_count, check_positive
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
-from tacit.core.native import add_encoded, gpu_usable, supports
+from tacit.core.native import add_encoded, supports
+from tacit.core.native.gpu import gpu_usable
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.workers import WorkerPool
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.discrete_gaussian import DiscreteGaussian, base_table
-from tacit.core.native import add_integers, gpu_usable, supports_integers
+from tacit.core.native import add_integers, supports_integers
+from tacit.core.native.gpu import gpu_usable
 from tacit.core.workers import WorkerPool
 
 # The key of the first words, and that of further words, which are drawn only where those tie.

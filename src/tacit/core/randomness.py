@@ -27,7 +27,8 @@ from torch import Tensor
 from tacit.core.devices import to_device
 from tacit.core.discrete_gaussian import FURTHER, DiscreteGaussian
 from tacit.core.integer_noise import Keys, add_by_kernels
-from tacit.core.native import add_laplace, gpu_usable, is_compiled, supports, write_words
+from tacit.core.native import add_laplace, is_compiled, supports, write_words
+from tacit.core.native.gpu import gpu_usable
 from tacit.core.noise import Laplace, Noise
 from tacit.core.rows import NoiseRows
 from tacit.core.workers import WorkerPool

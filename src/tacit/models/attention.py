@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.core.errors import Misuse
-
-if TYPE_CHECKING:
-    from tacit.models.dropout import MaskKeys
+from tacit.models.mask_keys import MaskKeys
 
 
 class PlainAttention(nn.MultiheadAttention):

@@ -11,7 +11,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tacit.models.attention import attention_arguments, plain_attention
-from tacit.models.dropout import KeyedDropout, MaskKeys
+from tacit.models.dropout import KeyedDropout
+from tacit.models.mask_keys import MaskKeys
 
 # What each function drops: whether channels, and whether it is for SELU.
 DROPOUTS: dict[Callable[..., Any], tuple[bool, bool]] = {

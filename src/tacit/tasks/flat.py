@@ -16,6 +16,7 @@ from tacit.models.parameters import copied, load_weights
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
 from tacit.tasks.pure import PureModule
+from tacit.tasks.purity import checked, in_evaluation
 
 Loss = Callable[..., Tensor]
 # One vector [P], or its parts in their own shapes.
@@ -127,9 +128,9 @@ class FlatModule:
         Raises:
             Misuse: If the module is not pure, but for dropout.
         """
-        self._pure = self._pure.checked(*inputs)
+        self._pure = checked(self._pure, *inputs)
         self._copies = self._pure.per_thread()
-        if (evaluated := self._pure.in_evaluation(inputs)) is not self._pure:
+        if (evaluated := in_evaluation(self._pure, inputs)) is not self._pure:
             self._in_evaluation = self._with(evaluated)
             self._in_evaluation._moved = {}
 

@@ -5,21 +5,16 @@ A model of W numbers is divided into P shared ones, which an algorithm exchanges
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from tacit.core.checks import check_positive
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.workers import WorkerPool
 from tacit.tasks.flat import FlatModule
-
-if TYPE_CHECKING:
-    from tacit.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +22,14 @@ class LocalParameters:
     """Which numbers of a model stay local.
 
     Attributes:
-        whole: The task of all W numbers.
+        initial: The initial whole models [n, W], of a seed and clients.
         names: The local parameters.
         shared: Positions of the P shared numbers in the whole model.
         local: Positions of the Q local numbers in the whole model.
         lr: Step size of the local parameters; None: that of the algorithm.
     """
 
-    whole: Task
+    initial: Callable[[int, Sequence[int]], Tensor]
     names: tuple[str, ...]
     shared: Tensor
     local: Tensor
@@ -42,13 +37,17 @@ class LocalParameters:
 
     @classmethod
     def of(
-        cls, whole: Task, flat: FlatModule, patterns: Sequence[str], lr: float | None
+        cls,
+        flat: FlatModule,
+        initial: Callable[[int, Sequence[int]], Tensor],
+        patterns: Sequence[str],
+        lr: float | None,
     ) -> LocalParameters:
-        """Divide a task's model.
+        """Divide a model.
 
         Args:
-            whole: The task of the whole model.
-            flat: Its model.
+            flat: The model.
+            initial: Its initial parameters [n, W], of a seed and clients.
             patterns: Names of parameters or of modules, or patterns such as "*.bias".
             lr: Step size of the local parameters.
 
@@ -66,16 +65,21 @@ class LocalParameters:
                 "All parameters of the model are local, so nothing would travel.",
                 "Name fewer in `local`, such as those of the last layer.",
             )
-        return cls(whole, tuple(names), torch.cat(shared), torch.cat(local), lr)
+        return cls(initial, tuple(names), torch.cat(shared), torch.cat(local), lr)
 
     @property
     def count(self) -> int:
         """Number of local numbers Q."""
         return len(self.local)
 
+    @property
+    def width(self) -> int:
+        """Number of all numbers W."""
+        return len(self.shared) + len(self.local)
+
     def join(self, shared: Tensor, local: Tensor) -> Tensor:
         """Whole models [..., W] from shared [..., P] and local [..., Q] numbers."""
-        rows = shared.new_empty(*shared.shape[:-1], len(self.shared) + len(self.local))
+        rows = shared.new_empty(*shared.shape[:-1], self.width)
         rows[..., self.shared.to(rows.device)] = shared
         rows[..., self.local.to(rows.device)] = local.to(rows)
         return rows
@@ -88,15 +92,14 @@ class LocalParameters:
         """The local numbers [..., Q] of whole models."""
         return rows[..., self.local.to(rows.device)]
 
-    def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> LocalParameters:
-        """The same with the whole task on a device."""
-        shared, local = self.shared.to(device), self.local.to(device)
-        return replace(self, whole=self.whole.to(device, pool), shared=shared, local=local)
+    def to(self, device: torch.device | str) -> LocalParameters:
+        """The same with its positions on a device."""
+        return replace(self, shared=self.shared.to(device), local=self.local.to(device))
 
     def describe(self) -> str:
         """What stays local, in words."""
         return (
-            f"local parameters: {self.count:,} of {len(self.shared) + self.count:,} numbers "
+            f"local parameters: {self.count:,} of {self.width:,} numbers "
             f"({', '.join(self.names)}) are each client's own and never sent; the average model "
             "has their average"
         )

@@ -6,8 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -15,23 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit.models.dropout import MaskKeys, use_keys
+from tacit.models.dropout import use_keys
 from tacit.models.dropout_functions import KeyedFunctions
+from tacit.models.mask_keys import MaskKeys
 from tacit.models.parameters import copied, unwrapped
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
+from tacit.tasks.known_layers import check_layers
 from tacit.tasks.parts import Part
-from tacit.tasks.purity import (
-    check_deterministic,
-    check_gradient,
-    check_layers,
-    check_masks,
-    check_pure,
-    has_same_output,
-    hidden_draws,
-    is_known,
-    light_copy,
-)
 
 
 class CopyPerThread:
@@ -110,39 +100,6 @@ class PureModule:
     def tensors(self) -> list[Tensor]:
         """All parameters and buffers."""
         return [*self.module.parameters(), *self.module.buffers()]
-
-    def checked(self, *inputs: Tensor) -> PureModule:
-        """This module after a trial with a few samples [B, ...], with its dropout found.
-
-        Raises:
-            Misuse: If it is not pure, or has dropout of tensors that do not divide into samples.
-        """
-        pure = self
-        if not check_pure(pure, inputs):
-            pure = replace(self, masks=self.masks or MaskKeys(), functions=True)
-            if not check_pure(pure, inputs):
-                raise hidden_draws("model")
-        if not is_known(pure.module):
-            check_gradient(pure, inputs)
-        if pure.masks is not None:
-            pure._find_batch_dims(pure.masks, inputs)
-            check_masks(pure, inputs)
-        return pure
-
-    def in_evaluation(self, inputs: Part) -> PureModule:
-        """A copy in evaluation mode, if that changes the output for these inputs; or this one."""
-        other = light_copy(self)
-        other.module.eval()
-        return self if has_same_output(other, self, inputs) else other
-
-    def _find_batch_dims(self, masks: MaskKeys, inputs: Part) -> None:
-        shapes = []
-        for count in (2, 3):
-            some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
-            with masks.recorded() as found:
-                check_deterministic("model", partial(self.trial, some, torch.arange(count)))
-            shapes.append(found)
-        masks.find_batch_dims(*shapes)
 
     def trial(self, inputs: Part, keys: Tensor | None = None) -> Any:
         """The output with the module's own parameters; without keys there is no dropout."""

@@ -8,25 +8,25 @@ import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import Misuse, first_line
+from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.criteria import logits_of
+from tacit.tasks.known_layers import is_known
 from tacit.tasks.parts import Part
-
-if TYPE_CHECKING:
-    from tacit.tasks.pure import PureModule
+from tacit.tasks.pure import PureModule
 
 # Share by which parameters are changed in a trial.
 CHANGE = 0.3
 # Different numbers that parameters are changed by.
 DRAWN = 1009
-# Files of torch.nn with layers that keep parameters in further places, or have paths of their own.
-KEPT = (".rnn", ".transformer")
 # Share by which results may differ in another order of samples or with replaced parameters, and if
 # the same is computed again.
 TOLERANCE, AGAIN = 1e-3, 1e-5
@@ -83,75 +83,45 @@ def _same_numpy_stream(before: Any) -> bool:
     return all(map(np.array_equal, before, np.random.get_state()))
 
 
-def check_layers(module: nn.Module) -> None:
-    """Raise Misuse for layers that are not pure functions of parameters and input."""
-    for name, layer in module.named_modules():
-        kind = type(layer).__name__
-        named = f"Layer {name or 'model'!r} is a {kind}"
-        tracks = getattr(layer, "track_running_stats", False)
-        if tracks and getattr(layer, "running_mean", None) is not None:
-            raise Misuse(
-                f"{named}: its running statistics change in training and are not part of the "
-                "model that clients exchange.",
-                "Call tacit.models.replace_batch_norm(model), which puts nn.GroupNorm in its "
-                "place, or set track_running_stats=False.",
-            )
-        if isinstance(layer, torch.jit.ScriptModule):
-            raise Misuse(
-                f"{named}, whose parameters cannot be replaced.",
-                "Give the module as it was before torch.jit.script or torch.jit.trace.",
-            )
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
-            raise Misuse(
-                f"Layer {name!r} has max_norm: it changes its weights whenever it is called.",
-                "Leave max_norm out; weight_decay of the algorithm keeps weights small.",
-            )
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
-            raise Misuse(
-                f"Layer {name!r} has sparse gradients, but clients exchange whole vectors.",
-                "Set sparse=False.",
-            )
-    for name, parameter in module.named_parameters():
-        hooks: Any = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks)
-        if parameter.requires_grad and any(hooks):
-            raise Misuse(
-                f"Parameter {name!r} has a hook for its gradient, which is lost when clients get "
-                "parameters of their own.",
-                "Change the gradient in the model's forward instead of in a hook, or freeze the "
-                "parameter: requires_grad_(False).",
-            )
+def checked(pure: PureModule, *inputs: Tensor) -> PureModule:
+    """The module after a trial with a few samples [B, ...], with its dropout found.
+
+    Raises:
+        Misuse: If it is not pure, or has dropout of tensors that do not divide into samples.
+    """
+    if not check_pure(pure, inputs):
+        pure = replace(pure, masks=pure.masks or MaskKeys(), functions=True)
+        if not check_pure(pure, inputs):
+            raise hidden_draws("model")
+    if not is_known(pure.module):
+        check_gradient(pure, inputs)
+    if pure.masks is not None:
+        _find_batch_dims(pure, pure.masks, inputs)
+        check_masks(pure, inputs)
+    return pure
+
+
+def in_evaluation(pure: PureModule, inputs: Part) -> PureModule:
+    """A copy in evaluation mode, if that changes the output for these inputs; or the module."""
+    other = light_copy(pure)
+    other.module.eval()
+    return pure if has_same_output(other, pure, inputs) else other
+
+
+def _find_batch_dims(pure: PureModule, masks: MaskKeys, inputs: Part) -> None:
+    shapes = []
+    for count in (2, 3):
+        some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
+        with masks.recorded() as found:
+            check_deterministic("model", partial(pure.trial, some, torch.arange(count)))
+        shapes.append(found)
+    masks.find_batch_dims(*shapes)
 
 
 def light_copy(pure: PureModule, *, trainable: bool = False) -> PureModule:
     """A copy that has the same tensors, or only the same frozen ones: they may be large."""
     shared = [x for x in pure.tensors() if not (trainable and x.requires_grad)]
     return copy.deepcopy(pure, {id(x): x for x in shared})
-
-
-def is_known(module: nn.Module) -> bool:
-    """Whether a module has only layers of torch and Tacit that are functions of their parameters.
-
-    Not the recurrent ones, which keep a list of their parameters, nor any with hooks.
-    """
-    return all(map(_is_known_layer, module.modules()))
-
-
-def _is_known_layer(layer: nn.Module) -> bool:
-    kind = type(layer)
-    origin = kind.__module__
-    ours = origin.startswith(("tacit.models.", "tacit.tasks."))
-    known = ours or (origin.startswith("torch.nn.modules.") and not origin.endswith(KEPT))
-    hooks = (
-        layer._forward_hooks, layer._forward_pre_hooks,
-        layer._backward_hooks, layer._backward_pre_hooks,
-    )  # fmt: skip
-    calls = kind.__call__ is nn.Module.__call__ and "forward" not in vars(layer)
-    return known and calls and not any(hooks) and not isinstance(layer, nn.MultiheadAttention)
-
-
-def has_backward_hooks(module: nn.Module) -> bool:
-    """Whether a layer has hooks of its backward pass, which torch.func does not call."""
-    return any(layer._backward_hooks or layer._backward_pre_hooks for layer in module.modules())
 
 
 def check_pure(pure: PureModule, inputs: Part) -> bool:

@@ -219,7 +219,7 @@ class Task:
             raise Misuse(f"local is {local!r}.", 'Give a list of names, such as ["head"].')
         if not local:
             return whole
-        split = LocalParameters.of(whole, flat, local, local_lr)
+        split = LocalParameters.of(flat, initial, local, local_lr)
 
         def shared(seed: int, clients: Sequence[int]) -> Tensor:
             return split.shared_of(initial(seed, clients))
@@ -296,7 +296,10 @@ class Task:
     @property
     def whole(self) -> Task:
         """The task of whole models, with all parameters: this one unless some are local."""
-        return self if self.local is None else self.local.whole
+        if self.local is None:
+            return self
+        local = self.local
+        return replace(self, initial=local.initial, parameters=local.width, local=None)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -328,7 +331,7 @@ class Task:
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
         """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        local = None if self.local is None else self.local.to(device, pool)
+        local = None if self.local is None else self.local.to(device)
         return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool), local=local)
 
     def with_metrics(self, metrics: Metrics | None, key: str = "metrics") -> Task:

@@ -8,7 +8,8 @@ from torch.func import grad, vmap
 from support.misuse import assert_mentions, misuse_message
 from tacit import Misuse, models
 from tacit.core.sample_keys import fold, sample_keys
-from tacit.models.dropout import KeyedDropout, MaskKeys
+from tacit.models.dropout import KeyedDropout
+from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.flat import FlatModule
 from tacit.tasks.task import Task
 

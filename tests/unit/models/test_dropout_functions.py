@@ -9,8 +9,9 @@ from torch.nn import functional
 import tacit
 from tacit import Misuse
 from tacit.core.sample_keys import sample_keys
-from tacit.models.dropout import KeyedDropout, MaskKeys
+from tacit.models.dropout import KeyedDropout
 from tacit.models.dropout_functions import DROPOUTS, KeyedFunctions
+from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.flat import FlatModule
 
 KEYS = sample_keys(0, 0, 4)

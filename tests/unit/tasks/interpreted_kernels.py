@@ -13,7 +13,8 @@ from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
 from tacit.core import discrete_gaussian
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table
 from tacit.core.fixed_point import FixedPoint
-from tacit.core.native import KNOWN_WORDS, gpu_integers
+from tacit.core.native import gpu_integers
+from tacit.core.native.gpu import KNOWN_WORDS
 from tacit.core.randomness import _integers, philox, words
 from tacit.tasks.layers import gpu, gpu_samples
 from tacit.tasks.layers.convolution import Convolution

@@ -7,6 +7,7 @@ from torch import nn
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule
 from tacit.tasks.pure import PureModule
+from tacit.tasks.purity import checked
 
 
 class Tied(nn.Module):
@@ -202,7 +203,7 @@ def test_a_module_without_trainable_parameters_is_refused():
 def test_a_buffer_that_changes_is_refused_by_name():
     module = Counting()
     with pytest.raises(Misuse, match=r"'calls'.*parameter"):
-        PureModule.of(module).checked(torch.randn(2, 2))
+        checked(PureModule.of(module), torch.randn(2, 2))
     assert module.calls == 0
 
 
@@ -217,7 +218,7 @@ def test_a_buffer_that_changes_is_refused_by_name():
 def test_randomness_that_is_no_dropout_is_refused(module, x):
     before = torch.get_rng_state()
     with pytest.raises(Misuse, match=r"hidden random stream.*nn.Dropout"):
-        PureModule.of(module).checked(x)
+        checked(PureModule.of(module), x)
     assert torch.equal(before, torch.get_rng_state())
 
 

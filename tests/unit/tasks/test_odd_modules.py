@@ -15,7 +15,7 @@ from tacit.core.errors import Misuse
 from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.choice import choose_backend
 from tacit.engines.gradients.sample_backends import SampleBackend
-from tacit.tasks.purity import is_known
+from tacit.tasks.known_layers import is_known
 
 SIZE, CLASSES = 6, 3
 

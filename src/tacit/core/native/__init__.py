@@ -1,4 +1,4 @@
-"""Compiled loops for the CPU, and the check for our GPU kernels.
+"""Compiled loops for the CPU.
 
 The loops are called by address and without Python's lock. They are absent where no C compiler was
 installed; tensor operations then do the same.
@@ -32,12 +32,6 @@ WORD_SUFFIX = {torch.int64: "i64", torch.uint32: "u32"}
 CELLS, TAIL_CELL = 7680 + 8192, 7680
 # Stands for a number that its first words do not decide.
 UNDECIDED = -(1 << 31)
-
-# Philox of the key 0 and the counters (0, 0, 0, 0) and (0, 0, 0, 1).
-KNOWN_WORDS = [
-    [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8],
-    [0x2DCE73E5, 0x1348E23F, 0xFCF8E0EC, 0xA287AADB],
-]
 
 
 @cache
@@ -80,25 +74,6 @@ def target() -> str:
             f"This processor can run {', '.join(targets())}: choose one, or unset the variable.",
         )
     return requested
-
-
-@cache
-def gpu_usable(device: torch.device) -> bool:
-    """Whether our Triton kernels work on this device; they need Triton and a C compiler."""
-    if device.type != "cuda":
-        return False
-    try:
-        from tacit.core.native import gpu_integers
-
-        counters = torch.zeros(4, 2, dtype=torch.int64, device=device)
-        counters[3, 1] = 1
-        _, source, target, ticks = counters
-        philox = gpu_integers.philox(counters, 0)
-        words = gpu_integers.words(0, ticks, source, target, range(4))
-        return bool(philox.tolist() == words.tolist() == KNOWN_WORDS)
-    except Exception:
-        # Triton's errors have no common class; tensor operations do the same.
-        return False
 
 
 def is_compiled() -> bool:

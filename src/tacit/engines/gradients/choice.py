@@ -34,9 +34,10 @@ from tacit.engines.gradients.separable import perturbed
 from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.known_layers import has_backward_hooks
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
-from tacit.tasks.purity import check_repeatable, has_backward_hooks
+from tacit.tasks.purity import check_repeatable
 from tacit.tasks.task import Task
 
 # Clients that are timed; clients, and samples of each, on which backends are compared.

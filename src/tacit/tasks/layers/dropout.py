@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.models.dropout import MaskKeys
+from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.layers.basic import WeightlessLayer
 
 
