@@ -13,17 +13,17 @@ help:
 	@echo "make dist     build wheel, source distribution and SBOM into dist/"
 	@echo "make install  install into $(VENV) only"
 
-$(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml papers/pyproject.toml benches/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Tacit into $(VENV) (the first time takes a few minutes) ..."
-	@$(PIP) --editable . --editable papers
+	@$(PIP) --editable . --editable papers --editable benches
 	@touch $@
 
 # Not after .installed: Tacit would be built twice.
-$(VENV)/.installed-dev: pyproject.toml papers/pyproject.toml constraints.txt
+$(VENV)/.installed-dev: pyproject.toml papers/pyproject.toml benches/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Tacit and the development tools into $(VENV) (takes a few minutes) ..."
-	@$(PIP) --editable '.[dev]' --editable papers
+	@$(PIP) --editable '.[dev]' --editable papers --editable benches
 	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
@@ -52,7 +52,7 @@ test-all: $(VENV)/.installed-dev
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools ..."
-	@$(PIP) --editable '.[docs]' --editable papers
+	@$(PIP) --editable '.[docs]' --editable papers --editable benches
 	@touch $@
 
 # Fails on a broken link or reference.
@@ -61,7 +61,7 @@ docs: $(VENV)/.installed-docs
 
 $(VENV)/.installed-release: $(VENV)/.installed
 	@echo "Installing the release tools ..."
-	@$(PIP) --editable '.[release]' --editable papers
+	@$(PIP) --editable '.[release]' --editable papers --editable benches
 	@touch $@
 
 # The wheel is built from the source distribution, so that both are complete.

@@ -52,11 +52,11 @@ def command_line() -> str:
 
     from tacit.cli.app import COMMANDS, app
 
-    ours = "tacit-papers"  # other installed plugins are not ours
+    ours = ("tacit-papers", "tacit-benches")  # other installed plugins are not ours
     root = typer.main.get_command(app)
     parts = []
     for name, command in root.commands.items():
-        if COMMANDS.package(name) in (None, ours):
+        if COMMANDS.package(name) in (None, *ours):
             parts += _command(f"tacit {name}", command)
     return "\n\n".join(parts)
 

@@ -1,1 +1,1 @@
-"""Fixtures that tests/ and papers/tests share: their conftest files import them from here."""
+"""Fixtures that tests/, papers/tests and benches/tests share: their conftest files import them."""

@@ -13,7 +13,7 @@ SOURCE = Path(tacit.__file__).parent
 PACKAGES = [
     "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
     "engines", "auditing", "config", "report", "experiment", "peer",
-    "bench", "cli",
+    "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 

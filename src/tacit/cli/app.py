@@ -303,7 +303,6 @@ COMMANDS: Commands = Registry(
         "member": "tacit.cli.member:app",
         "node": "tacit.cli.node:node",
         "relay": "tacit.cli.relay:relay",
-        "bench": "tacit.cli.bench:bench",
     },
 )
 

@@ -15,12 +15,11 @@ from tacit.core.version import __version__
 
 def current_provenance() -> dict[str, str]:
     """Date, version, command and machine of this process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": f"tacit {__version__}, Python {platform.python_version()}",
         "command": _command(sys.argv),
-        "machine": f"{processor_name(Path('/proc/cpuinfo'))}, {cores} cores, "
+        "machine": f"{processor_name(Path('/proc/cpuinfo'))}, {available_cores()} cores, "
         f"{platform.system()} {platform.machine()}",
     }
 
@@ -30,6 +29,11 @@ def _command(words: list[str]) -> str:
     program = Path(words[0]).name if words and words[0] else "python"
     program = "tacit" if program == "__main__.py" else program
     return shlex.join([program, *map(without_folders, words[1:])])
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor_name(cpuinfo: Path) -> str:

@@ -15,8 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.bench.machine import Machine
+import torch
+
 from tacit.core.errors import Interrupted, Misuse
+from tacit.core.provenance import available_cores, processor_name
 from tacit.core.storage import file_lock
 from tacit.experiment.run import ProgressListener
 from tacit_papers.framework import gpu
@@ -233,5 +235,8 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
 
 def machine_description(device: str) -> str:
     """Processor or GPU, cores and torch's version, separated by commas."""
-    here = Machine.current(device)
-    return f"{here.gpu or here.processor}, {here.cores} cores, torch {here.torch_version}"
+    if torch.device(device).type == "cuda":
+        processor = torch.cuda.get_device_name(device)
+    else:
+        processor = processor_name(Path("/proc/cpuinfo"))
+    return f"{processor}, {available_cores()} cores, torch {torch.__version__}"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tacit.bench.machine import available_cores
 from tacit.core.errors import Misuse
+from tacit.core.provenance import available_cores
 from tacit.core.storage import locks_supported
 
 STOP_SECONDS = 20.0  # for a worker to save its progress before it is killed

@@ -1,6 +1,6 @@
 """Compares the speed of two checkouts of Tacit: rounds of a workload, timed in turns.
 
-    python benches/versions.py OLD/src NEW/src --workload W1 --repeats 20
+    python benches/scripts/versions.py OLD/src NEW/src --workload W1 --repeats 20
 
 Each checkout runs in its own process, which waits between its turns, so that a busy machine slows
 both alike. Prints the median of the ratios new / old, turn by turn, with quartiles.
@@ -18,7 +18,11 @@ from pathlib import Path
 
 WORKER = """
 import sys, time, torch
-from tacit.bench.workloads import WORKLOADS
+try:
+    from tacit_benches.workloads import WORKLOADS
+except ImportError:
+    # A checkout from before the benchmarks were a package of their own.
+    from tacit.bench.workloads import WORKLOADS
 workload, device = WORKLOADS[sys.argv[1]], torch.device(sys.argv[2])
 simulation = workload.simulation(workload.images(), device)
 def round():

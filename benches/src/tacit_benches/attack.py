@@ -19,9 +19,9 @@ from tacit import data
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
+from tacit_benches.benchmark import BenchOptions, BenchResult
 
 SUMMARY = "inversion steps per second of all victims as one batch / one victim after the other"
 WORKLOADS = ("one-by-one", "by-hand")

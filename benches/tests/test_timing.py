@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tacit.bench.benchmark import BenchOptions, Quartiles, Timings
+from tacit_benches.benchmark import BenchOptions, Quartiles, Timings
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
-from tacit.bench.plain import plain_loop
-from tacit.bench.workloads import LARGE, W2, W3, WORKLOADS as KNOWN, Images, Workload
 from tacit.engines.simulation import Simulation
+from tacit_benches.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
+from tacit_benches.plain import plain_loop
+from tacit_benches.workloads import LARGE, W2, W3, WORKLOADS as KNOWN, Images, Workload
 
 SUMMARY = (
     "a round of the simulator / as many forward and backward passes of one model in a plain loop"

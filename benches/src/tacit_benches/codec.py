@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction
 from tacit.compression import QSGD, Codec, Identity, RandK, SignBits
 from tacit.core.randomness import Philox
+from tacit_benches.benchmark import BenchOptions, BenchResult, TimedFunction
 
 SUMMARY = "encoding and decoding rows / copying them"
 OF_SIGNS = "sign-of-signs"

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.bench import plain, sim
-from tacit.bench.benchmark import BenchOptions
-from tacit.bench.plain import pass_batches, plain_loop
-from tacit.bench.workloads import W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8, WORKLOADS
 from tacit.tasks.flat import FlatModule
+from tacit_benches import plain, sim
+from tacit_benches.benchmark import BenchOptions
+from tacit_benches.plain import pass_batches, plain_loop
+from tacit_benches.workloads import W1, W2, W3, W4, W5, W6, W6B, W6S, W7, W8, WORKLOADS
 
 CPU = torch.device("cpu")
 TINY = {"clients": 3, "samples": 4, "batch_size": 2}

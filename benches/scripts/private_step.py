@@ -1,7 +1,7 @@
 """Times the private gradient: Poisson sample, gradients per sample, clipping, sum per client.
 
-    python benches/private_step.py                            # CPU
-    python benches/private_step.py --device cuda --repeats 50
+    python benches/scripts/private_step.py                            # CPU
+    python benches/scripts/private_step.py --device cuda --repeats 50
 
 All cases process the same expected number of samples with the same network, and take turns, so that
 a busy machine slows all alike. Prints the median time per batch of each case and the median of its

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 
 import torch
 
-from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.workloads import W2
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.engines.setting import Generator
+from tacit_benches.benchmark import BenchOptions, BenchResult
+from tacit_benches.workloads import W2
 
 SUMMARY = "numbers of keyed noise per second / numbers per second of torch's own generator"
 LAWS: dict[str, Noise] = {"laplace": Laplace(1.0), "gaussian": Gaussian(1.0)}

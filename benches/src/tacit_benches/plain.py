@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.bench.benchmark import TimedFunction
-from tacit.bench.workloads import Images, Workload
 from tacit.core.devices import Precision, float32_products
 from tacit.core.workers import torch_threads
+from tacit_benches.benchmark import TimedFunction
+from tacit_benches.workloads import Images, Workload
 
 
 def plain_loop(

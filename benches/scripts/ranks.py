@@ -1,4 +1,4 @@
-"""Compares two gloo ranks on two cores with one process on one core: `python benches/ranks.py`.
+"""Compares two gloo ranks on two cores with one process on one core.
 
 Both run the same workload with one thread per process, each process pinned to its core. They are
 measured in turns, so that a busy machine slows both alike; one waits on a pipe while the other
@@ -25,9 +25,9 @@ RANKS = 2
 def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
     """The workload as one of `ranks` processes runs it."""
     import tacit
-    from tacit.bench.workloads import WORKLOADS
     from tacit.engines.group import Hosted, ProcessGroup
     from tacit.engines.torchrun import TorchrunGroup
+    from tacit_benches.workloads import WORKLOADS
 
     workload = WORKLOADS[options.workload]
     graph = workload.graph(workload.clients)

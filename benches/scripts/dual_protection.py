@@ -1,7 +1,7 @@
 """Steady states of the dual-protection paper's algorithms, and what sliding means reveal.
 
-    python benches/dual_protection.py                            # γ = 0.02, two minutes
-    python benches/dual_protection.py --rate 0.01 --steps 8000   # docs/reference/algorithms.md
+    python benches/scripts/dual_protection.py                  # γ = 0.02, two minutes
+    python benches/scripts/dual_protection.py --rate 0.01 --steps 8000
 
 Prints for each algorithm the mean-square deviation over the last tenth of a run with exact
 gradients, and the distance between the optimum and an eavesdropper's mean of a client's last

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.bench import mix, scaling
-from tacit.bench.workloads import W6, WORKLOADS
+from tacit_benches import mix, scaling
+from tacit_benches.workloads import W6, WORKLOADS
 
 KEYS = {
     *("bench", "workload", "ratio", "low", "high", "better", "ours_seconds", "limit_seconds"),

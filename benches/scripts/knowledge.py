@@ -1,7 +1,7 @@
 """Times of the symbolic audit: one adversary of a large run, and whole heat maps.
 
-python benches/knowledge.py            # 50 clients × 50 iterations; heat maps of 30 × 20
-python benches/knowledge.py --small
+python benches/scripts/knowledge.py            # 50 clients × 50 iterations; heat maps of 30 × 20
+python benches/scripts/knowledge.py --small
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reproducible benchmarks: each result is a ratio of two things timed in turn within one run."""
+"""Which benchmarks run, with which workloads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
-from tacit.bench.benchmark import Benchmark, BenchOptions, BenchResult
 from tacit.core.errors import Misuse, unknown_name
+from tacit_benches.benchmark import Benchmark, BenchOptions, BenchResult
 
 NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 
@@ -17,7 +17,7 @@ def load_benchmark(name: str) -> Benchmark:
     """The module of a benchmark."""
     if name not in NAMES:
         raise unknown_name(f"There is no bench {name!r}.", name, NAMES)
-    return cast(Benchmark, import_module(f"tacit.bench.{name}"))
+    return cast(Benchmark, import_module(f"tacit_benches.{name}"))
 
 
 def select(names: Sequence[str], options: BenchOptions) -> dict[str, BenchOptions]:

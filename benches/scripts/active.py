@@ -1,7 +1,7 @@
 """What a malicious neighbour gains over a curious one, for every algorithm, as a Markdown table.
 
-python benches/active.py --seeds 3 --algorithms dsg d-psgd dsgt lppa
-python benches/active.py               # every algorithm; takes about a quarter of an hour
+python benches/scripts/active.py --seeds 3 --algorithms dsg d-psgd dsgt lppa
+python benches/scripts/active.py               # every algorithm; takes about a quarter of an hour
 
 Client 1 on a ring of five attacks client 0. Every client has 50 digits and takes batches of 16; the
 model is a perceptron with 64 hidden units. Recovered samples (MSE below 0.001) are read from the

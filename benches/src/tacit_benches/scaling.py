@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 from scipy.stats import linregress
 
-from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, TimedFunction
-from tacit.bench.sim import run_iterations
-from tacit.bench.workloads import W2, Workload
 from tacit.graph import Topology
+from tacit_benches.benchmark import BenchOptions, BenchResult, Quartiles, TimedFunction
+from tacit_benches.sim import run_iterations
+from tacit_benches.workloads import W2, Workload
 
 SUMMARY = "the exponent b of: seconds per iteration = a · sizeᵇ"
 WORKLOADS = ("clients", "parameters", "degree")

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from tacit import bench
-from tacit.bench import mix, peer
-from tacit.bench.benchmark import BenchOptions
-from tacit.bench.machine import Machine
-from tacit.bench.workloads import WORKLOADS
 from tacit.core.errors import Misuse
 from tacit.core.provenance import processor_name
+from tacit_benches import mix, peer, selection as bench
+from tacit_benches.benchmark import BenchOptions
+from tacit_benches.machine import Machine
+from tacit_benches.workloads import WORKLOADS
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

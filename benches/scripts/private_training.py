@@ -1,7 +1,7 @@
 """Times whole iterations of private training: draw, gradients per sample, noise, sum, step.
 
-    python benches/private_training.py                     # CPU
-    python benches/private_training.py --device cuda --repeats 20
+    python benches/scripts/private_training.py                     # CPU
+    python benches/scripts/private_training.py --device cuda --repeats 20
 
 All cases train the same network with the same expected number of samples per iteration, and take
 turns, so that a busy machine slows all alike. Prints the median time per iteration of each case and

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from statistics import median
 
-from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, Timings
-from tacit.bench.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
 from tacit.core.errors import INSTALL_PEER, Misuse
+from tacit_benches.benchmark import BenchOptions, BenchResult, Quartiles, Timings
+from tacit_benches.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
 
 SUMMARY = "bytes / bytes of the numbers; speed / plain TLS socket; iteration / simulator"
 EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit-learn[peer] installs
@@ -29,7 +29,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
 
 
 def _bytes(options: BenchOptions) -> BenchResult:
-    from tacit.bench.peer_ring import DEGREE, PARAMETERS, bytes_per_iteration
+    from tacit_benches.peer_ring import DEGREE, PARAMETERS, bytes_per_iteration
 
     rounds = 2 if options.quick else 20
     plain = bytes_per_iteration(PLAIN_ALGORITHM, rounds)
@@ -54,7 +54,7 @@ def _bytes(options: BenchOptions) -> BenchResult:
 
 
 def _speed(options: BenchOptions) -> BenchResult:
-    from tacit.bench.peer_message import transfers
+    from tacit_benches.peer_message import transfers
 
     size = QUICK_MESSAGE if options.quick else MESSAGE
     with transfers(size) as functions:
@@ -78,7 +78,7 @@ def _speed(options: BenchOptions) -> BenchResult:
 
 
 def _overhead(options: BenchOptions) -> BenchResult:
-    from tacit.bench.peer_ring import peer_iterations, simulator_iterations
+    from tacit_benches.peer_ring import peer_iterations, simulator_iterations
 
     rounds = 5 if options.quick else 20
     repeats = options.repeats or (1 if options.quick else 3)

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import torch
 
-from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.machine import available_memory
-from tacit.bench.workloads import ring
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.engines.stacked import StackedNetwork
+from tacit_benches.benchmark import BenchOptions, BenchResult
+from tacit_benches.machine import available_memory
+from tacit_benches.workloads import ring
 
 SUMMARY = "bandwidth of StackedNetwork.mix / bandwidth of a copy of the same tensor"
 WORKLOADS = ("ring",)

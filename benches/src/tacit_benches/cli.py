@@ -13,8 +13,8 @@ from rich.table import Column, Table
 from tacit.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from tacit.bench.benchmark import BenchResult
-    from tacit.bench.machine import Machine
+    from tacit_benches.benchmark import BenchResult
+    from tacit_benches.machine import Machine
 
 
 def bench(
@@ -37,11 +37,11 @@ def bench(
     if names == ["list"]:
         _list(as_json)
         return
-    from tacit.bench import measure
-    from tacit.bench.benchmark import BenchOptions
-    from tacit.bench.machine import Machine
     from tacit.core.devices import check_device
     from tacit.core.errors import Misuse
+    from tacit_benches.benchmark import BenchOptions
+    from tacit_benches.machine import Machine
+    from tacit_benches.selection import measure
 
     errors = Console(stderr=True)
     checked_device = check_device(device, "--device")
@@ -62,7 +62,7 @@ def bench(
 
 
 def _list(as_json: bool) -> None:
-    from tacit.bench import NAMES, load_benchmark
+    from tacit_benches.selection import NAMES, load_benchmark
 
     benchmarks = {name: load_benchmark(name) for name in NAMES}
     if as_json:

@@ -2,7 +2,7 @@
 
 Each server is a process of its own:
 
-python -m tacit.bench.peer_message message|plain FOLDER BYTES
+python -m tacit_benches.peer_message message|plain FOLDER BYTES
 
 prints the port it listens on and serves until its standard input ends.
 """
@@ -23,9 +23,6 @@ from pathlib import Path
 
 import torch
 
-from tacit.bench.benchmark import TimedFunction
-from tacit.bench.peer_ring import create_ring, free_ports
-from tacit.bench.workloads import PLAIN_ALGORITHM
 from tacit.core.errors import TacitError
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
@@ -33,6 +30,9 @@ from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.servers import serve_peers
 from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
+from tacit_benches.benchmark import TimedFunction
+from tacit_benches.peer_ring import create_ring, free_ports
+from tacit_benches.workloads import PLAIN_ALGORITHM
 
 SENDER, RECEIVER = "n0", "n1"
 EXCHANGE = ExchangeId(1, 1, 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tacit.core.provenance import processor_name
+from tacit.core.provenance import available_cores, processor_name
 
 # Load per core above which other processes disturb the times.
 BUSY = 0.25
@@ -70,8 +70,3 @@ def available_memory() -> int | None:
         return None
     fields = (line.split() for line in lines)
     return next((1024 * int(words[1]) for words in fields if words[0] == "MemAvailable:"), None)
-
-
-def available_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
