@@ -99,7 +99,8 @@ def test_help_has_the_commands_in_the_order_of_the_readme():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     cells = [line.split("|")[1] for line in lines if line.startswith("| `tacit ")]
     named = [word for cell in cells for word in re.findall(r"`(?:tacit )?([\w-]+)`", cell)]
-    assert named == [name for name in COMMANDS if COMMANDS.package(name) is None]
+    ours = (None, "tacit-papers", "tacit-benches")
+    assert named == [name for name in COMMANDS if COMMANDS.package(name) in ours]
 
 
 def test_every_configuration_key_is_on_the_page():
