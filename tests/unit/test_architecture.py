@@ -11,9 +11,8 @@ import tacit
 SOURCE = Path(tacit.__file__).parent
 # docs/explanation/architecture.md says what each of them is for, and why they are in this order.
 PACKAGES = [
-    "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
-    "engines", "auditing", "config", "report", "experiment", "peer",
-    "cli",
+    "core", "graph", "data", "models", "compression", "privacy", "gradients", "tasks",
+    "algorithms", "record", "engines", "auditing", "config", "report", "experiment", "peer", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 from support.gradient_ways import batched, looped
+from tacit.gradients.attention import _Attention
+from tacit.gradients.multi_head import multi_head_attention
 from tacit.tasks.batching import saved_numbers
-from tacit.tasks.batching.attention import _Attention
-from tacit.tasks.batching.multi_head import multi_head_attention
 from tacit.tasks.batching.rules import client_rules
 from tacit.tasks.flat import FlatModule, ModuleLoss
 

@@ -28,11 +28,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tacit.gradients.attention import attention
+from tacit.gradients.multi_head import multi_head_attention
 from tacit.models.attention import attention_arguments, plain_attention
-from tacit.tasks.batching.attention import attention
 from tacit.tasks.batching.convolution import convolve
 from tacit.tasks.batching.linear import linear
-from tacit.tasks.batching.multi_head import multi_head_attention
 from tacit.tasks.batching.normalisation import group_norm, layer_norm
 
 # Takes the number of clients, which arguments have a dimension of clients, and the arguments with

@@ -1,4 +1,4 @@
-"""Attention of many clients: the client dimension is folded into that of the batch."""
+"""Attention of all rows: the samples of all rows are one batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from tacit.gradients.multi_head import multi_head_attention
+from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
 from tacit.models.attention import attention_arguments
 
 
@@ -46,7 +48,7 @@ class _Attention(torch.autograd.Function):
 
 
 def attention(*args: Any, **kwargs: Any) -> Tensor:
-    """Torch's scaled dot-product attention, deterministic on a GPU."""
+    """Torch's scaled dot-product attention of plain tensors, deterministic on a GPU."""
     (q, k, v, mask), options = attention_arguments(*args, **kwargs)
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, mask, **options)
@@ -70,3 +72,43 @@ def strictly_deterministic(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def _stacked_attention(*args: Any, **kwargs: Any) -> Any:
+    (q, k, v, mask), options = attention_arguments(*args, **kwargs)
+    if options["dropout_p"]:
+        return NotImplemented
+    inner = 3 if options.get("enable_gqa") else 2
+    if not q.shape[:-inner] == k.shape[:-inner] == v.shape[:-inner] or q.dim() < inner:
+        # Torch expands samples or heads.
+        return NotImplemented
+    some = first_stacked(q, k, v, mask)
+    q, k, v = (rows_of(x, some.stack) for x in (q, k, v))
+    if isinstance(mask, Stacked):
+        # As many dimensions as the scores, so that that of the rows can be folded too.
+        rows = mask.rows
+        rows = rows[(slice(None), *([None] * (q.ndim - rows.ndim)))]
+        mask = _folded(rows.expand(*q.shape[:-2], *rows.shape[-2:]))
+    elif mask is not None and mask.ndim > 2:
+        mask = _folded(mask.expand(*q.shape[:-2], *mask.shape[-2:]))
+    y = attention(_folded(q), _folded(k), _folded(v), mask, **options)
+    return some.like(y.view(*q.shape[:-1], v.shape[-1]))
+
+
+def _folded(x: Tensor) -> Tensor:
+    """The last four dimensions and those before them, folded into the first one."""
+    return x.flatten(0, x.ndim - 4) if x.ndim > 4 else x
+
+
+def _multi_head(*args: Any, **kwargs: Any) -> Any:
+    try:
+        return multi_head_attention(*args, **kwargs)
+    except NotImplementedError:
+        # Rare options are left to vmap.
+        return NotImplemented
+
+
+RULES: dict[Any, Rule] = {
+    functional.scaled_dot_product_attention: _stacked_attention,
+    functional.multi_head_attention_forward: _multi_head,
+}

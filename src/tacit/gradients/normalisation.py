@@ -1,0 +1,98 @@
+"""Normalisation whose weights differ from row to row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
+
+
+def _layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
+    eps: float = 1e-5, cudnn_enable: bool = True,
+) -> Any:  # fmt: skip
+    some = first_stacked(input, weight, bias)
+    x, shape = rows_of(input, some.stack), list(normalized_shape)
+    if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
+        return some.like(functional.layer_norm(x, shape, weight, bias, eps))
+    with torch.autocast(x.device.type, enabled=False):
+        y = functional.layer_norm(x, shape, eps=eps)
+        leading = [1] * (x.ndim - 1 - len(shape))
+        return some.like(_scaled(y, weight, bias, [*leading, *shape], some))
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Any:
+    some = first_stacked(input, weight)
+    x, shape = rows_of(input, some.stack), list(normalized_shape)
+    if not isinstance(weight, Stacked):
+        return some.like(functional.rms_norm(x, shape, weight, eps))
+    y = functional.rms_norm(x, shape, None, eps)
+    leading = [1] * (x.ndim - 1 - len(shape))
+    return some.like(_scaled(y, weight, None, [*leading, *shape], some))
+
+
+def _group_norm(
+    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:  # fmt: skip
+    some = first_stacked(input, weight, bias)
+    x = rows_of(input, some.stack)
+    if x.ndim < 3:
+        return NotImplemented
+    with torch.autocast(x.device.type, enabled=False):
+        y = functional.group_norm(x.flatten(0, 1), num_groups, eps=eps).view(x.shape)
+        return some.like(_scaled(y, weight, bias, [1, x.shape[2], *[1] * (x.ndim - 3)], some))
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn_enabled: bool = True,
+) -> Any:  # fmt: skip
+    if running_mean is not None or running_var is not None or not training:
+        # Statistics that a pass would change, or that are used as they are.
+        return NotImplemented
+    some = first_stacked(input, weight, bias)
+    x = rows_of(input, some.stack)
+    # The channels of all rows side by side: [B, n · C, ...].
+    channels = x.transpose(0, 1).flatten(1, 2)
+    y = functional.batch_norm(channels, None, None, training=True, momentum=momentum, eps=eps)
+    y = y.unflatten(1, (len(x), -1)).transpose(0, 1)  # type: ignore[no-untyped-call]
+    return some.like(_scaled(y, weight, bias, [1, x.shape[2], *[1] * (x.ndim - 3)], some))
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    """Weights of direction v and length g; the length is over all dimensions but `dim`."""
+    some = first_stacked(v, g)
+    direction, length = rows_of(v, some.stack), rows_of(g, some.stack)
+    others = tuple(other for other in range(1, direction.ndim) if other != dim + 1 or dim < 0)
+    norm = torch.linalg.vector_norm(direction, dim=others, keepdim=True)
+    if dim < 0:
+        length = length.view(norm.shape)
+    return some.like(direction * (length / norm))
+
+
+def _scaled(y: Tensor, weight: Any, bias: Any, shape: list[int], some: Stacked) -> Tensor:
+    """w·y + b with weights and biases in this shape, in the type of y."""
+    w, b = (
+        None if one is None else rows_of(one, some.stack).to(y.dtype).reshape(len(y), *shape)
+        for one in (weight, bias)
+    )
+    if w is not None and b is not None:
+        return torch.addcmul(b, y, w)
+    return y * w if w is not None else y if b is None else y + b
+
+
+RULES: dict[Any, Rule] = {
+    **dict.fromkeys((functional.layer_norm, torch.layer_norm), _layer_norm),
+    **dict.fromkeys((functional.rms_norm, torch.rms_norm), _rms_norm),
+    **dict.fromkeys((functional.group_norm, torch.group_norm), _group_norm),
+    functional.batch_norm: _batch_norm,
+    torch._weight_norm: _weight_norm,
+}

@@ -1,0 +1,109 @@
+"""Gradients of n clients with models of their own: in one pass, or of one client alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.gradients.rules import RULES
+from tacit.gradients.stacked import GradientPlace, NotStackable, Stack, Stacked
+
+# Takes the parameters and the arrays of one client, and returns its loss, one number.
+Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+
+
+class _Collected(torch.autograd.Function):
+    """A parameter whose gradient goes to its place as soon as it is complete."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, piece: Tensor, place: GradientPlace) -> Tensor:
+        ctx.place = place
+        return piece.view_as(piece)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
+        ctx.place.write(gradients[0])
+        return None, None, None
+
+
+def write_stacked(
+    loss: Loss, parameters: Sequence[Tensor], arrays: Sequence[Tensor], out: Sequence[Tensor]
+) -> None:
+    """Write the gradients of n clients in one pass.
+
+    Args:
+        loss: The loss of one client, from its parameters and its arrays.
+        parameters: Each parameter of all clients, [n, ...].
+        arrays: Each array of all clients, [n, ...].
+        out: Where to write the gradient by each parameter, [n, ...].
+
+    Raises:
+        NotStackable: If the loss has a step that cannot be computed for all clients at once.
+    """
+    with recording():
+        pieces = [_usable(x) for x in parameters]
+        stack = Stack(len(pieces[0]), RULES)
+        anchor = pieces[0].new_zeros((), requires_grad=True)
+        places = [GradientPlace(place) for place in out]
+        models = [
+            Stacked(_Collected.apply(anchor, piece, place), stack, place)  # type: ignore[no-untyped-call]
+            for piece, place in zip(pieces, places, strict=True)
+        ]
+        value = loss(models, [Stacked(_usable(x), stack) for x in arrays])
+        if not isinstance(value, Stacked):
+            raise NotStackable("the loss does not depend on the model or its data")
+        if value.dim():
+            raise NotStackable(f"the loss has the shape {tuple(value.shape)}")
+        # The gradient of the sum of all losses has each client's gradient in its row.
+        _backward(value.rows.sum())
+    for place in places:
+        if not place.written:
+            place.place.zero_()
+
+
+def write_one(
+    loss: Loss, parameters: Sequence[Tensor], arrays: Sequence[Tensor], out: Sequence[Tensor]
+) -> None:
+    """Write the gradient of one client: slow and obviously right.
+
+    Args:
+        loss: Its loss.
+        parameters: Its parameters.
+        arrays: Its arrays.
+        out: Where to write the gradient by each parameter.
+    """
+    with recording():
+        points = [_usable(x).detach().requires_grad_() for x in parameters]
+        value = loss(points, [_usable(x) for x in arrays])
+        gradients: Sequence[Tensor | None] = [None] * len(points)
+        if value.requires_grad:
+            with torch.autocast(value.device.type, enabled=False):
+                gradients = torch.autograd.grad(value, points, allow_unused=True)
+    for place, gradient in zip(out, gradients, strict=True):
+        if gradient is None:
+            place.zero_()
+        else:
+            place.copy_(gradient)
+
+
+def _backward(value: Tensor) -> None:
+    if value.requires_grad:
+        # Gradients are computed in the types of the results.
+        with torch.autocast(value.device.type, enabled=False):
+            value.backward()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Record operations for a backward pass, whatever the caller's mode is."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def _usable(x: Tensor) -> Tensor:
+    """The tensor, or a copy if it was made in inference mode and cannot be recorded."""
+    return x.clone() if x.is_inference() else x
