@@ -1,14 +1,19 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Another file tests other versions, such as the oldest torch.
+CONSTRAINTS ?= constraints.txt
+PIP    := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
+# Examples per property: quick, thorough, or fresh (new ones each time).
+PROFILE ?= thorough
 
-.PHONY: help install demo test test-all lint types docs dist lock wire clean
+.PHONY: help install demo test test-all coverage lint types docs dist lock wire clean
 
 help:
 	@echo "make demo     install into $(VENV) and run the demonstration"
 	@echo "make test     install what is missing, lint, type-check, run the quick tests"
 	@echo "make test-all run the rest: real processes and data, papers, long property tests"
+	@echo "make coverage run the quick tests and show what they reach"
 	@echo "make docs     build the documentation into site/"
 	@echo "make dist     build wheel, source distribution and SBOM into dist/"
 	@echo "make install  install into $(VENV) only"
@@ -48,7 +53,12 @@ test: lint
 	wait $$types && exit $$tests
 
 test-all: $(VENV)/.installed-dev
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) --numprocesses auto -m "slow or thorough"
+	HYPOTHESIS_PROFILE=$(PROFILE) $(PYTEST) --numprocesses auto -m "slow or thorough"
+
+# What the quick tests reach. Slower than `make test`.
+coverage: $(VENV)/.installed-dev
+	HYPOTHESIS_PROFILE=quick $(PYTEST) --numprocesses auto -m "not slow" \
+	  --cov --cov-report=term:skip-covered
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools ..."

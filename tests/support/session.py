@@ -18,6 +18,14 @@ for profile, examples in EXAMPLES.items():
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],
     )
+# New examples each time; a failure prints how to get the same one again.
+settings.register_profile(
+    "fresh",
+    max_examples=300,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # Background jobs of a shell, and all processes they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
