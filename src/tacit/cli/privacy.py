@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from tacit.cli.arguments import Json
 from tacit.core.errors import Misuse
+from tacit.core.missing_numbers import finite_or_none
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting.second_opinion import SecondOpinion
@@ -113,20 +114,21 @@ def _plain(
     by_coalition: dict[int, float],
     opinion: SecondOpinion | None,
 ) -> dict[str, Any]:
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
     plain = plan.as_dict() | {
         "epsilon_by_round": [
-            {"round": count, "epsilon": finite(value)} for count, value in by_round.items()
+            {"round": count, "epsilon": finite_or_none(value)} for count, value in by_round.items()
         ],
         "alternatives": [{"change": name} | other.as_dict() for name, other in others.items()],
         "epsilon_by_coalition": [
-            {"colluding": size, "epsilon": finite(value)} for size, value in by_coalition.items()
+            {"colluding": size, "epsilon": finite_or_none(value)}
+            for size, value in by_coalition.items()
         ],
     }
     if opinion is not None:
-        plain["dp_accounting"] = {"pld": finite(opinion.pld), "rdp": finite(opinion.rdp)}
+        plain["dp_accounting"] = {
+            "pld": finite_or_none(opinion.pld),
+            "rdp": finite_or_none(opinion.rdp),
+        }
     return plain
 
 

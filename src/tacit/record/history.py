@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.core.errors import Misuse, unknown_name
+from tacit.core.missing_numbers import nan_if_none, without_nan
 from tacit.core.notebooks import html_table
 from tacit.record.predictions import ERRORS, Predictions, accuracy_alerts, error_alerts
 
@@ -62,7 +63,7 @@ class Record:
         optional = [key for key in OPTIONAL if not plain[key]]
         for key in ("predictions", *optional):
             del plain[key]
-        return cast(dict[str, Any], _finite(plain))
+        return cast(dict[str, Any], without_nan(plain))
 
     def scalars(self) -> dict[str, float]:
         """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
@@ -93,10 +94,10 @@ class Record:
         for key in ("metrics", "own_test"):
             changed[key] = {name: _spread(one) for name, one in values.get(key, {}).items()}
         changed["per_client"] = {
-            name: [_number(value) for value in column]
+            name: [nan_if_none(value) for value in column]
             for name, column in values.get("per_client", {}).items()
         }
-        changed["consensus_distance"] = _number(values["consensus_distance"])
+        changed["consensus_distance"] = nan_if_none(values["consensus_distance"])
         return cls(**{**values, **changed})
 
     def alerts(self, class_names: Sequence[str] = ()) -> list[str]:
@@ -209,7 +210,7 @@ class History(Sequence[Record]):
             Misuse: If no record has it.
         """
         name = find_column(path, self.columns)
-        return [float(_number(record.value(name))) for record in self.records]
+        return [float(nan_if_none(record.value(name))) for record in self.records]
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with a row per record and a column per number, such as "accuracy.mean"."""
@@ -258,19 +259,7 @@ def decibels(value: float | None) -> float:
     return 10 * math.log10(value) if value > 0 else -math.inf
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _spread(values: dict[str, float | None] | None) -> Spread | None:
     if values is None:
         return None
-    return Spread(**{key: _number(value) for key, value in values.items()})
+    return Spread(**{key: nan_if_none(value) for key, value in values.items()})

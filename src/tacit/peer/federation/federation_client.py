@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from tacit.core.missing_numbers import finite_or_none
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.change_log import ChangeLog
 from tacit.peer.federation.manifest import Manifest
@@ -189,15 +189,11 @@ def _scores(answer: bytes | str) -> list[Score]:
     except (DecodeError, ValueError):
         return []
     points = {
-        step: (step, _finite(loss), _finite(accuracy))
+        step: (step, finite_or_none(loss), finite_or_none(accuracy))
         for step, loss, accuracy in rows
         if step < MAX_STEP
     }
     return [points[step] for step in sorted(points)[-MAX_SCORES:]]
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 def _printable(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import re
 import socket
 import socketserver
@@ -17,6 +16,7 @@ from http import HTTPStatus
 from typing import Any
 
 from tacit.core.errors import Misuse, NotReady
+from tacit.core.missing_numbers import without_nan
 
 ADDRESS = "127.0.0.1"
 LOCAL_HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
@@ -206,13 +206,4 @@ def error(status: HTTPStatus) -> Response:
 
 def to_json(value: Any) -> str:
     """JSON text with null for NaN and infinity."""
-    return json.dumps(_finite(value), default=str, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """The same value with None for NaN and infinity, which JSON does not have."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, list | tuple) else value
+    return json.dumps(without_nan(value), default=str, allow_nan=False) + "\n"

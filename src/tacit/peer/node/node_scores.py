@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit.core.missing_numbers import finite_or_none
 from tacit.record.predictions import ERRORS, Predictions, accuracy_alerts, error_alerts
 from tacit.tasks.evaluation import ModelScores
 
@@ -34,11 +34,17 @@ class NodeScores:
     ) -> NodeScores:
         """The scores of the first model."""
         accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
-        metrics = {name: _finite(float(values[0])) for name, values in scores.metrics.items()}
+        metrics = {
+            name: finite_or_none(float(values[0])) for name, values in scores.metrics.items()
+        }
         tested = {}
         if own is not None:
             one = cls.of(own)
-            tested = {"loss": _finite(one.loss), "accuracy": one.accuracy, **one.further_numbers()}
+            tested = {
+                "loss": finite_or_none(one.loss),
+                "accuracy": one.accuracy,
+                **one.further_numbers(),
+            }
         if (counts := scores.counts) is None:
             return cls(float(scores.loss[0]), accuracy, metrics=metrics, own_test=tested)
         (baseline, majority), (share, favourite) = counts.majority, counts.favourite
@@ -80,7 +86,3 @@ class NodeScores:
             self.accuracy, self.baseline, self.predictions, known, self.class_names
         )
         return found + error_alerts(*(self.metrics.get(name) for name in ERRORS))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

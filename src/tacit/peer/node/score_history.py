@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import Any, NamedTuple
 
+from tacit.core.missing_numbers import finite_or_none, nan_if_none
 from tacit.peer.wire import wire_pb2 as wire
 
 MAX_POINTS = 400
@@ -36,7 +36,7 @@ class ScoreHistory:
         with self._lock:
             while self._points and self._points[-1].step >= step:
                 self._points.pop()
-            self._points.append(Score(step, _number(loss), _number(accuracy)))
+            self._points.append(Score(step, finite_or_none(loss), finite_or_none(accuracy)))
             if len(self._points) > MAX_POINTS:
                 self._points = [*self._points[:-1:2], self._points[-1]]
 
@@ -48,16 +48,6 @@ class ScoreHistory:
         points = self.points()
         return wire.Scores(
             step=[point.step for point in points],
-            loss=[math.nan if point.loss is None else point.loss for point in points],
-            accuracy=[math.nan if point.accuracy is None else point.accuracy for point in points],
+            loss=[nan_if_none(point.loss) for point in points],
+            accuracy=[nan_if_none(point.accuracy) for point in points],
         )
-
-
-def _number(value: Any) -> float | None:
-    """A finite number; None for anything else, as a damaged history may hold."""
-    try:
-        number = float(value) if isinstance(value, int | float) else math.nan
-    # An integer beyond all floats.
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
