@@ -4,6 +4,7 @@ What a GPU would read on the device (tick, step sizes, samples) is read from the
 anything that an algorithm fixes during the capture would show.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ import tacit
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core import native
+from tacit.core.schedules import Exponential
 from tacit.engines.capture.iteration import CapturedStep, NotCapturable, copied_state, overwrite
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
@@ -149,6 +151,33 @@ def test_an_algorithm_that_depends_on_the_iteration_is_not_captured(by_tick):
     algorithm = Odd(by_tick=by_tick)
     with pytest.raises(NotCapturable, match="number of the iteration"):
         captured(advanced(algorithm, digits(), 2), algorithm, Watchdog())
+
+
+@dataclass(frozen=True)
+class Scheduled(Algorithm):
+    """Makes its schedule when it needs it, and has an option that is a function but no schedule."""
+
+    name: ClassVar[str] = "scheduled"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+
+    transform: Callable[[torch.Tensor], torch.Tensor] = torch.neg
+
+    def start(self, here) -> TrackingState:
+        return tacit.DSGT(lr=0.05).start(here)
+
+    def step(self, s, here):
+        after = track(s, here, Exponential(0.05, 0.8))
+        return replace(after, theta=-self.transform(after.theta))
+
+
+def test_schedules_are_what_the_text_asks_for_and_no_other_function():
+    algorithm, task = Scheduled(), digits()
+    straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
+    replayed = captured(other, algorithm, Watchdog())
+    assert other.here.workspace.schedules == [Exponential(0.05, 0.8)]
+    for t in range(2, 9):
+        replayed.replay(t)
+    torch.testing.assert_close(replayed.state.theta, straight.state.theta, rtol=1e-11, atol=1e-11)
 
 
 def test_streams_are_not_captured():

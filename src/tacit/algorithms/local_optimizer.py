@@ -115,13 +115,10 @@ class AdaptiveAlgorithm(MomentumAlgorithm):
 
     optimizer: OptimizerName = field(default="sgd", kw_only=True)
     betas: tuple[float, float] = field(default=BETAS, kw_only=True)
-    # A field, so that a captured iteration finds what changes over time among the options.
-    correction: BiasCorrection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_optimizer(self.optimizer, self.momentum, self.betas)
-        object.__setattr__(self, "correction", BiasCorrection(self.betas))
 
     @property
     def local(self) -> LocalOptimizer:
@@ -154,7 +151,7 @@ class AdaptiveAlgorithm(MomentumAlgorithm):
         assert s.momentum is not None
         assert s.second is not None
         direction, first, second = adam(grad, s.momentum, s.second, self.betas, here)
-        descent = rate * here.rate(self.correction) * direction
+        descent = rate * here.rate(BiasCorrection(self.betas)) * direction
         if self.optimizer == "adamw" and self.weight_decay:
             descent = descent + rate * self.weight_decay * s.theta
         return descent, first, second

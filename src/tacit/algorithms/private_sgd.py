@@ -96,7 +96,6 @@ class PrivateSGD(PrivateAlgorithm):
     local_lr: float = 0.1
     weight_decay: float = field(default=0.0, kw_only=True)
     mechanism: PrivateSum | None = field(default=None, metadata={COMPUTED: True})
-    correction: BiasCorrection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
@@ -104,7 +103,6 @@ class PrivateSGD(PrivateAlgorithm):
         check_momentum(self.momentum)
         check_weight_decay(self.weight_decay)
         check_optimizer(self.optimizer, self.momentum, self.betas)
-        object.__setattr__(self, "correction", BiasCorrection(self.betas))
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
 
@@ -165,7 +163,7 @@ class PrivateSGD(PrivateAlgorithm):
             first = self.momentum * s.first + mean
             return PrivateState(s.theta - rate * first, first, s.second)
         direction, first, second = adam(mean, s.first, s.second, self.betas, here)
-        descent = rate * here.rate(self.correction) * direction
+        descent = rate * here.rate(BiasCorrection(self.betas)) * direction
         if self.optimizer == "adamw" and self.weight_decay:
             descent = descent + rate * self.weight_decay * s.theta
         return PrivateState(s.theta - descent, first, second)

@@ -108,6 +108,7 @@ class Execution:
 
     def _compute(self) -> None:
         here, before = self.here.at(self.t), self._state
+        here.workspace.schedules.clear()
         with reproducible(self.device), self.here.workspace.pool.exclusive():
             # A list, because nothing may refer to the lazy state while it is evaluated.
             after = [self.algorithm.step(here.lazy_state(before), here)]

@@ -15,6 +15,7 @@ from tacit.core.here import Function, Network
 from tacit.core.hosted_clients import HostedClients, SamplingRule
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.rows import CodedRows, EdgeRows, Sent, is_shared, received, shared
+from tacit.core.schedules import Rate
 from tacit.engines.lazy_rows import (
     Added,
     Computed,
@@ -131,6 +132,11 @@ class LazyClients(HostedClients):
             self.objective.clipped_sum(value, sampling, number, out)
 
         return Computed(write, rows, self.workspace)
+
+    def rate(self, rate: Rate) -> float:
+        if callable(rate) and rate not in self.workspace.schedules:
+            self.workspace.schedules.append(rate)
+        return super().rate(rate)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
         return super().fixed_point(tag, evaluated(rows), code)

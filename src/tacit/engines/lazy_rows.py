@@ -28,6 +28,7 @@ from tacit.core import native
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import SamplingRule
 from tacit.core.rows import is_shared, shared
+from tacit.core.schedules import Schedule
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers, is_only_reference
 
@@ -45,13 +46,15 @@ WriteSum = Callable[[Tensor, Tensor, list[tuple[float, Tensor]], Tensor], object
 class Workspace:
     """What evaluation uses: recycled memory, and the threads that share the work.
 
-    `drawn` notes which gradients of an iteration are sums over samples that are drawn, with their
-    rule; None for gradients on batches. Captured iterations prepare them.
+    It notes what an iteration asked for, which captured iterations prepare. `drawn` has the
+    gradients that are sums over samples that are drawn, with their rule, and None for gradients on
+    batches; `schedules` has the step sizes that change.
     """
 
     buffers: Buffers = field(default_factory=Buffers)
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
     drawn: dict[int, SamplingRule | None] = field(default_factory=dict)
+    schedules: list[Schedule] = field(default_factory=list)
 
     def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
         """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass.

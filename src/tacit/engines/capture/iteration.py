@@ -45,15 +45,13 @@ class NotCapturable(Exception):
 class DeviceClock:
     """What the device reads of an iteration: its tick, its step sizes, its batches."""
 
-    def __init__(self, algorithm: Algorithm, here: LazyClients, like: Tensor) -> None:
+    def __init__(self, here: LazyClients, like: Tensor) -> None:
         if not isinstance(here.objective, HostedObjective):
             raise NotCapturable("its gradients are computed elsewhere")
         self.objective, self._here = here.objective, here
         self.tick = torch.zeros(1, dtype=torch.int64, device=like.device)
         # Allocated before anything is captured, or the allocation would be captured too.
-        self._rates = [
-            (option, like.new_zeros(())) for option in vars(algorithm).values() if callable(option)
-        ]
+        self._rates = [(schedule, like.new_zeros(())) for schedule in here.workspace.schedules]
         self._values: dict[int, float] = {}  # of the rates in use, as they are on the device
         # Of the gradients that an iteration computes: those on batches, and those on drawn samples.
         drawn = here.workspace.drawn or dict.fromkeys(range(here.gradients_per_step))
@@ -89,10 +87,10 @@ class DeviceClock:
         if not callable(rate):
             return rate
         for place, (schedule, on_device) in enumerate(self._rates):
-            if schedule is rate:
+            if schedule == rate:
                 self._values.setdefault(place, 0.0)
                 return on_device
-        raise NotCapturable("it has a step size that is none of its options")
+        raise NotCapturable("it has another step size than in earlier iterations")
 
     def grad(self, theta: Tensor, local: int, out: Tensor) -> Tensor:
         """Gradients on the current batches."""
@@ -185,7 +183,7 @@ class CapturedStep:
         self._made_of = (algorithm, here)
         self._net, self._watchdog = net, watchdog
         rows = tensors_of(state)
-        self._clock = DeviceClock(algorithm, here, rows["theta"])
+        self._clock = DeviceClock(here, rows["theta"])
         self._device = rows["theta"].device
         # What captured iterations write into; it also holds the states.
         self.buffers = Buffers(rows.values())
