@@ -121,3 +121,14 @@ def test_no_two_files_import_each_other():
 def test_every_kind_of_circle_is_seen(text):
     assert first_circle({"a": text, "b": "import a", "b.part": "from a import other"}) is not None
     assert first_circle({"a": text, "b": "import math", "b.part": "import b"}) is None
+
+
+def test_what_torch_keeps_private_is_looked_up_in_one_place_that_can_do_without():
+    """Any version of torch from 2.6 on may be installed."""
+    users = {
+        str(path.relative_to(SOURCE)): ast.unparse(node)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch._")
+    }
+    assert users == {"engines/buffers.py": "torch._C"}

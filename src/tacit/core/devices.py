@@ -62,19 +62,19 @@ def float32_products(*, tf32: bool = False) -> Iterator[None]:
     Whatever the process has set applies again afterwards.
     """
     try:
-        before = torch.get_float32_matmul_precision(), torch._C._get_cudnn_allow_tf32()
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     except RuntimeError:
         # Set by the newer switches, which cannot be mixed with the older ones.
         with _newer_switches("tf32" if tf32 else "ieee"):
             yield
         return
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch._C._set_cudnn_allow_tf32(tf32)
+    torch.backends.cudnn.allow_tf32 = tf32
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
-        torch._C._set_cudnn_allow_tf32(before[1])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -150,9 +150,9 @@ def without_onednn(device: torch.device | str) -> Iterator[None]:
         return
     with _OneDNN.lock:
         if _OneDNN.users == 0:
-            # The public switch would also reset oneDNN's precision.
-            _OneDNN.before = torch._C._get_mkldnn_enabled()
-            torch._C._set_mkldnn_enabled(False)
+            # `torch.backends.mkldnn.flags` would also reset oneDNN's precision.
+            _OneDNN.before = _OneDNN.switch.enabled
+            _OneDNN.switch.enabled = False
         _OneDNN.users += 1
     try:
         yield
@@ -160,12 +160,13 @@ def without_onednn(device: torch.device | str) -> Iterator[None]:
         with _OneDNN.lock:
             _OneDNN.users -= 1
             if _OneDNN.users == 0:
-                torch._C._set_mkldnn_enabled(_OneDNN.before)
+                _OneDNN.switch.enabled = _OneDNN.before
 
 
 class _OneDNN:
     """Torch's switch for oneDNN, one for the whole process: off while anyone needs that."""
 
+    switch: Any = torch.backends.mkldnn
     lock = threading.Lock()
     users = 0
     before = True

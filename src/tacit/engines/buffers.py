@@ -6,16 +6,17 @@ takes what the last one left, as long as nothing else refers to it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from functools import cache
+from sys import getrefcount
+from typing import Any
 from weakref import getweakrefcount
 
 import torch
 from torch import Tensor
 
 KEPT = 4  # tensors that wait to be used again
-ALONE = 3  # references to an object held by one variable: that, a parameter, and the argument
+# Private, so there may be torch without it: memory is not used again then.
 storage_uses = getattr(torch._C, "_storage_Use_Count", None)
 
 
@@ -36,9 +37,10 @@ class Buffers:
         for place, tensor in enumerate(self._free):
             if _are_alike(tensor, like):
                 return self._free.pop(place)
-        for tensor in self._held or ():
-            if _are_alike(tensor, like) and is_only_reference(tensor, self):
-                return tensor
+        held = self._held or []
+        for place in range(len(held)):
+            if _are_alike(held[place], like) and _is_alone(held, place):
+                return held[place]
         new = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         if self._held is not None:
             self._held.append(new)
@@ -69,37 +71,56 @@ def _are_alike(tensor: Tensor, like: Tensor) -> bool:
     return same and tensor is not like and tensor.is_contiguous()
 
 
-def is_only_reference(tensor: Tensor, buffers: Buffers) -> bool:
-    """Whether only the caller's variable and the buffers refer to a tensor and to its memory."""
-    return _counts_can_be_trusted() and _is_alone(tensor, buffers.holds(tensor))
+def references(items: list[Any], place: int = -1) -> int:
+    """Python's count of references to an object in a list, which no variable must refer to."""
+    return getrefcount(items[place])
 
 
-def _is_alone(tensor: Tensor, held: bool = False) -> bool:
-    # One more: the question came through another function.
-    if storage_uses is None or sys.getrefcount(tensor) > ALONE + 1 + held:
+# The count of an object that only a list refers to. It is measured, in the call that is used, since
+# versions of Python differ in what they count: 3.14 leaves out variables on its stack.
+ONLY_IN_LIST = references([object()])
+
+
+def is_only_in(items: list[Any], place: int = -1) -> bool:
+    """Whether nothing but a list refers to an object in it; no variable must."""
+    return references(items, place) <= ONLY_IN_LIST
+
+
+def is_only_reference(tensors: list[Tensor], buffers: Buffers) -> bool:
+    """Whether only this list and the buffers refer to its last tensor and to that one's memory."""
+    return _is_alone(tensors, -1, others=1 if buffers.holds(tensors[-1]) else 0)
+
+
+def _is_alone(tensors: list[Tensor], place: int, others: int = 0) -> bool:
+    counts = _counts_of_unshared_memory()
+    if counts is None or references(tensors, place) > ONLY_IN_LIST + others:
         return False
-    storage = tensor.untyped_storage()
+    storage = tensors[place].untyped_storage()
     # Torch must have allocated this memory, for this process only: not NumPy or another library.
     shared = storage.device.type == "cpu" and storage.is_shared()
     if shared or not storage.resizable():
         return False
+    del storage
     # A tensor made in inference mode cannot be written into outside of it.
-    if tensor.is_inference() or getweakrefcount(tensor):
+    if tensors[place].is_inference() or getweakrefcount(tensors[place]):
         return False
-    # `storage` counts as one use and the tensor as the other; views and arrays count too.
-    return storage_uses(storage._cdata) <= 2 and sys.getrefcount(storage) <= ALONE
+    return _memory_counts(tensors, place) == counts
+
+
+def _memory_counts(tensors: list[Tensor], place: int = -1) -> tuple[int, int]:
+    """References to the memory of a tensor: Python's, and torch's, with those of views."""
+    assert storage_uses is not None
+    storages = [tensors[place].untyped_storage()]
+    return references(storages), storage_uses(storages[0]._cdata)
 
 
 @cache
-def _counts_can_be_trusted() -> bool:
-    """Whether this Python and this torch count references as assumed, tried on known cases."""
+def _counts_of_unshared_memory() -> tuple[int, int] | None:
+    """The counts of memory that one tensor refers to; None if this torch does not tell it apart."""
     if storage_uses is None:
-        return False
-
-    def checked(tensor: Tensor) -> bool:
-        return _is_alone(tensor)
-
-    alone = torch.zeros(2, 2)
-    held, viewed = torch.zeros(2, 2), torch.zeros(2, 2)
-    elsewhere = [held, viewed[0], viewed.numpy()]
-    return len(elsewhere) == 3 and checked(alone) and not checked(held) and not checked(viewed)
+        return None
+    alone, viewed, exported = (torch.zeros(2, 2) for _ in range(3))
+    users = [viewed[0], exported.numpy()]
+    counts = _memory_counts([alone])
+    differ = all(_memory_counts([tensor]) != counts for tensor in (viewed, exported))
+    return counts if differ and len(users) == 2 else None

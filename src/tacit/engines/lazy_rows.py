@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from sys import getrefcount
 from typing import Any, TypeVar, cast
 
 import torch
@@ -30,7 +29,7 @@ from tacit.core.hosted_clients import SamplingRule
 from tacit.core.rows import is_shared, shared
 from tacit.core.schedules import Schedule
 from tacit.core.workers import WorkerPool
-from tacit.engines.buffers import Buffers, is_only_reference
+from tacit.engines.buffers import Buffers, is_only_in, is_only_reference
 
 SMALL = 1 << 14  # Below this many numbers a plain `add_` is faster.
 DEEPEST = 64  # Deeper expressions are evaluated at once: evaluation is recursive.
@@ -266,8 +265,10 @@ class Computed(Rows):
         else:
             self._write_sum(out, value, terms, suspect)
         buffers = self._workspace.buffers
-        if owned and is_only_reference(value, buffers):  # A loss may have kept a part of it.
-            buffers.give(value)
+        values = [value]
+        del value
+        if owned and is_only_reference(values, buffers):  # A loss may have kept a part of it.
+            buffers.give(values[0])
         return out
 
 
@@ -314,9 +315,9 @@ class LinearCombination(Rows):
     def _compute(self) -> Tensor:
         coefficients, rows = self._coefficients[::-1], self._rows[::-1]
         self._coefficients, self._rows = [], []
-        # The first operand is a sum that is used nowhere else (the list and the argument refer to
-        # it): continue it, so that ((a + b) + c) is one pass.
-        while _is_one(coefficients[-1]) and _is_open(rows[-1]) and getrefcount(rows[-1]) == 2:
+        # The first operand is a sum that is used nowhere else: continue it, so that ((a + b) + c)
+        # is one pass.
+        while _is_one(coefficients[-1]) and _is_open(rows[-1]) and is_only_in(rows):
             inner = cast(LinearCombination, rows.pop())
             coefficients[-1:] = reversed(inner._coefficients)
             rows += reversed(inner._rows)
@@ -352,14 +353,11 @@ class LinearCombination(Rows):
 
     def _adds_to_first(self, coefficients: list[Coefficient], rows: list[Rows]) -> bool:
         """Whether the first operand is still to be computed, for this only, and can add others."""
+        if not (is_only_in(rows) and _is_one(coefficients[-1])):
+            return False
         first = rows[-1]
-        return (
-            isinstance(first, Computed)
-            and first._value is None
-            and _is_one(coefficients[-1])
-            and getrefcount(first) == 3  # the list, this variable and the argument
-            and first.can_add(coefficients[:-1], rows[:-1])
-        )
+        is_open = isinstance(first, Computed) and first._value is None
+        return is_open and cast(Computed, first).can_add(coefficients[:-1], rows[:-1])
 
     def _first_plus(self, coefficients: list[Coefficient], rows: list[Rows]) -> Tensor:
         """The sum of rows, last one first, computed with the first operand in one pass."""
@@ -407,13 +405,11 @@ class LinearCombination(Rows):
 
 def _take(rows: list[Rows]) -> tuple[Tensor, bool]:
     """Remove the last rows of a list: their value, and whether nothing else refers to it."""
-    last = rows.pop()
-    value = last.tensor()
-    buffers = last._workspace.buffers
-    alone = getrefcount(last) == 2  # this variable and the argument
-    del last
-    alone = alone and is_only_reference(value, buffers)
-    return value, alone
+    rows[-1].tensor()
+    buffers, is_last_use = rows[-1]._workspace.buffers, is_only_in(rows)
+    values = [rows.pop().tensor()]
+    owned = is_last_use and is_only_reference(values, buffers)
+    return values[0], owned
 
 
 def _is_open(rows: Rows) -> bool:
