@@ -58,7 +58,7 @@ def one_drawing(request, monkeypatch):
     """
     if not request.node.get_closest_marker("layout"):
         monkeypatch.setattr(Figure, "get_layout_engine", lambda figure: None)
-        monkeypatch.setattr("tacit.report.style._pdf", lambda figure: b"%PDF")
+        monkeypatch.setattr("tacit.report.figures._pdf", lambda figure: b"%PDF")
 
 
 # Folders whose tests start processes or train for long: `make test` leaves them out.

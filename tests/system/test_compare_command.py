@@ -3,7 +3,7 @@
 import json
 import statistics
 
-from tacit.report.precision import format_pair
+from tacit.report.numbers import format_pair
 
 
 def test_a_comparison_is_printed_paired_and_stored(tacit_here, config, tmp_path):

@@ -19,7 +19,9 @@ def test_the_core_needs_only_torch_numpy_scipy_and_networkx():
     """`import tacit` and `tacit.simulate` run where config and plots are not installed."""
     code = """
 import sys
-for absent in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "sklearn", "PIL"):
+for absent in (
+    "pydantic", "typer", "rich", "matplotlib", "jinja2", "safetensors", "sklearn", "PIL"
+):
     sys.modules[absent] = None
 import torch, tacit
 task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))

@@ -19,7 +19,7 @@ from tacit.core.errors import Caution
 from tacit.engines.simulate import simulate
 from tacit.graph import Topology
 from tacit.privacy.guarantee import Privacy
-from tacit.report.page import format_bytes
+from tacit.report.numbers import format_bytes
 from tacit.tasks import Task
 
 WITH_GUARANTEE = (

@@ -111,7 +111,7 @@ def metric_form(name: str) -> str:
 
 def pair_cell(pair: tuple[float, float] | None, form: str) -> str:
     """A mean and its deviation, if they are known."""
-    from tacit.report.precision import format_pair
+    from tacit.report.numbers import format_pair
 
     return "" if pair is None else format_pair(*pair, form)
 

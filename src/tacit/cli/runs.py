@@ -162,7 +162,7 @@ def comparison_table(comparison: Comparison) -> Table:
     The first metric is the comparison's; below accuracies is a row of the majority baseline. If
     some algorithms kept a guarantee, a column has the ε of each.
     """
-    from tacit.report.page import format_bytes
+    from tacit.report.numbers import format_bytes
     from tacit.report.spending import guarantee_text
 
     rows, count, metric = comparison.rows, len(comparison.seeds), comparison.metric

@@ -92,8 +92,7 @@ def sweep(
 
 def sweep_table(found: Sweep) -> Table:
     """Mean ± deviation over the seeds, the best combination first."""
-    from tacit.report.page import format_bytes
-    from tacit.report.precision import format_pair
+    from tacit.report.numbers import format_bytes, format_pair
 
     count = len(found.seeds)
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"

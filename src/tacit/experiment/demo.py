@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from tacit.experiment.auditing import AuditSubject, audit
 from tacit.experiment.compare import Comparison, ComparisonRow, compare, make_row, make_variant
 from tacit.experiment.run import ProgressListener, run
 from tacit.report.audit_sections import stored_audit
-from tacit.report.page import table
+from tacit.report.page import Table
+from tacit.report.rendering import render
 from tacit.report.report import write_report
 from tacit.report.spending import epsilon_text
 from tacit.report.stored_audit import FILE, config_digest
@@ -114,7 +114,9 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
     _store_audits(audits, comparison.folders)
     sentences = audit_sentences(audits)
     page, made = out / "report.html", current_provenance()
-    sections = {"What a neighbour sees": _report_section(rows, sentences)}
+    table = Table(HEADER, [row.cells for row in rows])
+    seen = render("demo.html.jinja", table=table, sentences=sentences)
+    sections = {"What a neighbour sees": seen}
     title = "Tacit demonstration"
     write_report(comparison.folders, page, title=title, sections=sections, made=made)
     return DemoResult(rows, page, sentences)
@@ -194,19 +196,3 @@ def first_message_error(experiment: Experiment) -> float:
     simulation.start()
     sent, gradient = simulation.state.gamma, simulation.state.grad
     return float(((sent - gradient).norm(dim=1) / gradient.norm(dim=1)).mean())
-
-
-def _report_section(rows: list[DemoRow], audit: list[str]) -> str:
-    text = (
-        "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ "
-        "is the gradient of its data: exactly (an error of 0 %), hidden under the client's own "
-        "noise, which stays in the sum, or hidden under masks that its neighbours subtract again, "
-        "so that the sum does not change. The error is that of the message itself; a neighbour on "
-        "this ring knows two of the four masks in it.</p>"
-        "<p>Clients of private-sgd send neither: they add up masked, noisy sums of clipped "
-        "gradients along a tree, and all of them learn the total only. Its ε is small where many "
-        "samples take part: with 60,000 digits in place of 4,000 the same ε costs far less "
-        "accuracy.</p>"
-    )
-    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit)
-    return text + table(HEADER, [row.cells for row in rows]) + sentences

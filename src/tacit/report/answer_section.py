@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
+
+from markupsafe import Markup
 
 from tacit.privacy.interpretation import SCALE, in_words
 from tacit.privacy.planning import round_up
 from tacit.report.groups import RunGroup
-from tacit.report.page import table
+from tacit.report.page import Cell, Styled, Table
+from tacit.report.rendering import marked, render
 from tacit.report.spending import Spending
-from tacit.report.stored_audit import StoredAnswer, StoredAudit
+from tacit.report.stored_audit import StoredAnswer
 
 QUESTION = "Is it safe to take part?"
 SYMBOLS = {"no": "✕", "leaks": "!", "unproven": "?", "weak": "!", "proven": "✓", "unknown": "?"}
 
 
-def answer_html(answer: StoredAnswer) -> str:
+def answer_html(answer: StoredAnswer) -> Markup:
     """The answer in colour and words."""
-    known = _part("What others can learn", answer.learns)
-    known += _part("What is guaranteed", answer.guarantee)
-    change = _part("What would change it", answer.changes)
-    columns = "".join(f"<div>{html}</div>" for html in (known, change) if html)
-    return (
-        f'<section class="answer {answer.level}" aria-labelledby="answer"><div class="head">'
-        f'<h2 id="answer">{QUESTION}</h2>\n'
-        f'<p class="verdict"><span aria-hidden="true">{SYMBOLS[answer.level]}</span>'
-        f"{escape(answer.verdict)}</p>\n"
-        f'<p class="reason">{_marked(answer.reason)}</p></div>\n'
-        + (f'<div class="parts">{columns}</div>\n' if columns else "")
-        + f'<p class="limits">{_marked(" ".join(answer.limits))}</p></section>\n'
-    )
+    symbol = SYMBOLS[answer.level]
+    return render("answer.html.jinja", question=QUESTION, answer=answer, symbol=symbol)
 
 
 def unaudited_answer(group: RunGroup) -> StoredAnswer:
@@ -67,30 +57,21 @@ def unaudited_answer(group: RunGroup) -> StoredAnswer:
     )
 
 
-def answers_table(groups: Sequence[RunGroup]) -> str:
-    """The answers for several runs, one row each; "" if none of them was audited."""
-    rows, series = [], []
-    for place, group in enumerate(groups):
-        for run in group.runs:
-            audit: StoredAudit | None = run.audit
-            if audit is not None:
-                answer = audit.answer
-                cell = f'<span class="verdict-cell {answer.level}">{SYMBOLS[answer.level]} '
-                cell += f"{escape(answer.verdict)}</span>"
-                reason = f'<span class="wrap">{_marked(answer.reason)}</span>'
-                rows.append([escape(group.name_of(run)), cell, reason])
-                series.append(place)
-    return table(["Run", "Answer", "Because"], rows, QUESTION, series) if rows else ""
-
-
-def _part(title: str, items: Sequence[str]) -> str:
-    return f"<h3>{title}</h3>{_bullets(items)}" if items else ""
-
-
-def _bullets(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_marked(item)}</li>' for item in items)}</ul>"
-
-
-def _marked(text: str) -> str:
-    """Text with `code` in code style."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+def answers_table(groups: Sequence[RunGroup]) -> Table:
+    """The answers for several runs, a row for each that was audited."""
+    audited = [
+        (place, group.name_of(run), run.audit.answer)
+        for place, group in enumerate(groups)
+        for run in group.runs
+        if run.audit is not None
+    ]
+    rows: list[list[Cell]] = [
+        [
+            name,
+            Styled(f"{SYMBOLS[answer.level]} {answer.verdict}", f"verdict-cell {answer.level}"),
+            marked(answer.reason),
+        ]
+        for _, name, answer in audited
+    ]
+    series = [place for place, _, _ in audited]
+    return Table(["Run", "Answer", "Because"], rows, QUESTION, series)

@@ -16,7 +16,7 @@ from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.statements import NOUNS
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
-from tacit.report.figure_data import csv_text
+from tacit.report.figures import csv_text
 from tacit.report.style import (
     FIGURE_WIDTH,
     GRID,

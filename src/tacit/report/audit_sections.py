@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from markupsafe import Markup
 
 from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
@@ -17,10 +18,10 @@ from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.report import audit_figures as figures
 from tacit.report.answer_section import answer_html
-from tacit.report.page import card, collapsible, grid, render_page, table
-from tacit.report.provenance_section import provenance_html
+from tacit.report.figures import svg
+from tacit.report.page import Card, Cell, Styled, Table, provenance_table, render_page, show
+from tacit.report.rendering import render
 from tacit.report.stored_audit import StoredAnswer, StoredAudit
-from tacit.report.style import svg
 
 SHOWN_TERMS = 12  # of a combination that is a proof
 
@@ -33,9 +34,9 @@ def audit_page(audit: Audit, stored: StoredAudit, title: str) -> str:
         f"{setting.graph.clients} clients, {setting.task.parameters:,} parameters, "
         f"{audit.iterations} iterations."
     )
-    sections = stored.sections
-    sections |= {"Made by": provenance_html({"This audit": stored.made})} if stored.made else {}
-    return render_page(title, lead, "", sections, answer=answer_html(stored.answer))
+    sections = {name: Markup(html) for name, html in stored.sections.items()}
+    sections["Made by"] = show(provenance_table({"This audit": stored.made}))
+    return render_page(title, lead, sections, answer=answer_html(stored.answer))
 
 
 def stored_audit(
@@ -53,80 +54,81 @@ def stored_audit(
         made: When and how the audit was made.
     """
     answer = answer_of(audit) if answer is None else answer
-    options = escape(repr(audit.setting.algorithm))
-    active = {"Audit: passive and active": _gains(audit)} if audit.gains else {}
-    pictures = {
-        "Audit: who learns what": _knowledge_pictures(audit),
-        "Audit: what attacks achieved": _attack_pictures(audit),
-    }
-    return StoredAudit(
-        answer=StoredAnswer.model_validate(answer.as_dict()),
-        config=config,
-        made=made or {},
-        pictures={name: html for name, html in pictures.items() if html},
-        tables={
+    sections = {
+        "pictures": {
+            "Audit: who learns what": show(*_knowledge_cards(audit)),
+            "Audit: what attacks achieved": show(_attack_cards(audit)),
+        },
+        "tables": {
             "Audit: verdict": _verdicts(audit),
-            **active,
+            "Audit: passive and active": _gains(audit),
             "Audit: what is bounded": _bounded(audit),
-            "Audit: what is measured": _measured(audit),
+            "Audit: what is measured": render("audit_measured.html.jinja", table=_measured(audit)),
         },
-        proofs={
-            "Audit: what is proved": _proved(audit),
-            "Audit: assumptions": _bullets(ASSUMPTIONS)
-            + f"<p>All numbers are in audit.json. Options: {options}</p>",
+        "proofs": {
+            "Audit: what is proved": render("audit_proofs.html.jinja", victims=_proofs(audit)),
+            "Audit: assumptions": render(
+                "audit_assumptions.html.jinja",
+                assumptions=ASSUMPTIONS,
+                options=repr(audit.setting.algorithm),
+            ),
         },
-    )
+    }
+    shown = {
+        kind: {name: str(html) for name, html in parts.items() if html}
+        for kind, parts in sections.items()
+    }
+    known = StoredAnswer.model_validate(answer.as_dict())
+    return StoredAudit(answer=known, config=config, made=made or {}, **shown)
 
 
-def _verdicts(audit: Audit) -> str:
-    rows = [
+def _verdicts(audit: Audit) -> Markup:
+    rows: list[list[Cell]] = [
         [
-            escape(str(result.adversary)),
-            escape(audit.name_of(verdict.victim)),
-            f"<strong>{escape(verdict.headline)}</strong>",
-            _wrapped(verdict.summary),
-            _wrapped((ledger.whole_run or ledger.upper).statement),
-            _wrapped(_reconstruction_levels(result, verdict.victim)),
+            str(result.adversary),
+            audit.name_of(verdict.victim),
+            Styled(verdict.headline),
+            verdict.summary,
+            (ledger.whole_run or ledger.upper).statement,
+            _reconstruction_levels(result, verdict.victim),
         ]
         for result in audit.results
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
     ]
-    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n" + _coalitions(audit)
-    html += table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
-    notes = [f"{remark}." for remark in audit.remarks]
-    notes += [f"Not measured: {note}." for note in audit.notes]
-    return html + (f'<div class="box" role="note">{_bullets(notes)}</div>\n' if notes else "")
+    header = ["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"]
+    return render(
+        "audit_verdict.html.jinja",
+        summary=audit.summary,
+        coalitions=_coalitions(audit),
+        promise=promise_of(audit.setting.algorithm, audit.setting.graph.clients),
+        verdicts=Table(header, rows),
+        remarks=audit.remarks,
+        not_measured=audit.notes,
+    )
 
 
-def _coalitions(audit: Audit) -> str:
+def _coalitions(audit: Audit) -> Table | None:
     """ε against coalitions of every size, if noisy sums are all that they learn."""
     if not audit.coalitions:
-        return ""
+        return None
     rows = [
-        [
-            str(len(one.example)),
-            _wrapped(one.who),
-            _wrapped(one.learns),
-            rounded_up(one.bound.epsilon),
-        ]
+        [str(len(one.example)), one.who, one.learns, rounded_up(one.bound.epsilon)]
         for one in audit.coalitions
     ]
     delta = f"{audit.coalitions[0].bound.delta:g}"
     title = f"Coalitions: ε per sample at δ = {delta}, whole run, proved from the messages"
-    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
-    html = table(["Size", "Coalitions", "Learn only", "ε ≤"], rows, title)
-    return html + (f"<p>{escape(promise)}</p>\n" if promise else "")
+    return Table(["Size", "Coalitions", "Learn only", "ε ≤"], rows, title)
 
 
-def _gains(audit: Audit) -> str:
-    rows = [
-        [escape(gain.adversary), escape(gain.victim_name), *map(_wrapped, gain_cells(gain, "; "))]
-        for gain in audit.gains
-    ]
-    html = "<p>The same clients, following the protocol and deviating from it. Recovered are "
-    html += f"samples with a mean squared error below {MAX_MSE}.</p>\n"
-    html += table(["Adversary", "Victim", *(name.capitalize() for name in GAIN_COLUMNS)], rows)
-    return html + _bullets(gain.statement for gain in audit.gains)
+def _gains(audit: Audit) -> Markup:
+    rows = [[gain.adversary, gain.victim_name, *gain_cells(gain, "; ")] for gain in audit.gains]
+    header = ["Adversary", "Victim", *(name.capitalize() for name in GAIN_COLUMNS)]
+    return render(
+        "audit_gains.html.jinja",
+        table=Table(header, rows),
+        max_mse=MAX_MSE,
+        statements=[gain.statement for gain in audit.gains],
+    )
 
 
 def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:
@@ -140,8 +142,9 @@ def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:
     return "; ".join(sorted(levels)) or "–"
 
 
-def _knowledge_pictures(audit: Audit) -> str:
-    html, cards = "", []
+def _knowledge_cards(audit: Audit) -> tuple[list[Card], list[Card]]:
+    """The map of all pairs, and for every victim what is known when."""
+    exposure, timelines = [], []
     if audit.exposure is not None:
         name = "Who learns what about each client"
         caption = (
@@ -151,159 +154,147 @@ def _knowledge_pictures(audit: Audit) -> str:
         )
         drawing = figures.exposure_figure(audit.exposure, audit.setting.task.names)
         data = figures.exposure_csv(audit.exposure, audit.setting.task.names)
-        picture = svg(drawing, name, caption, data=data)
-        html = grid([card(name, picture, caption, full=True)])
+        exposure.append(Card(name, svg(drawing, name, caption, data=data), caption, "full"))
     for result in audit.results:
         for leakage in result.leakage:
             name = f"{result.adversary} about {leakage.victim_text}"
             drawing = figures.timeline_figure(leakage)
             data = figures.timeline_csv(leakage)
-            cards.append(card(name, svg(drawing, f"What is known when: {name}", data=data)))
-    return html + grid(cards)
+            timelines.append(Card(name, svg(drawing, f"What is known when: {name}", data=data)))
+    return exposure, timelines
 
 
-def _proved(audit: Audit) -> str:
-    return "".join(
-        collapsible(
-            f"Proofs: {result.adversary} about {leakage.victim_text}",
-            _bullets(verdict.proved) + _proofs(leakage),
-        )
+def _proofs(audit: Audit) -> list[dict[str, Any]]:
+    """For each adversary and victim what is proved, and by which messages."""
+    return [
+        {
+            "title": f"{result.adversary} about {leakage.victim_text}",
+            "statements": verdict.proved,
+            "proofs": list(_combinations(leakage)),
+        }
         for result in audit.results
         for leakage, verdict in zip(result.leakage, result.verdicts, strict=True)
-    )
+    ]
 
 
-def _proofs(leakage: Leakage) -> str:
-    """The first exact answer to each question, as a combination of messages."""
-    html, names = "", leakage.knowledge.adversary.names
+def _combinations(leakage: Leakage) -> Iterator[tuple[str, list[str], int]]:
+    """The first exact answers: what is known, the messages combined, and how many are left out."""
+    names = leakage.knowledge.adversary.names
     for question in QUESTIONS:
         if (proof := leakage.proof(question)) is not None:
             index = leakage.of(question).indices("exact")[0]
             target = f"θ[{client_name(leakage.victim, names)}] after {index} iterations"
             if question != "model":
                 target = format_terms(*leakage.terms(question, index), names, most=SHOWN_TERMS)
-            html += f"<p>{escape(target)} =</p>{_combination(proof, names)}"
-    return html
+            terms = _terms(proof, names)
+            yield target, terms[:SHOWN_TERMS], len(terms) - SHOWN_TERMS
 
 
-def _combination(proof: dict[str, Any], names: Sequence[str]) -> str:
+def _terms(proof: dict[str, Any], names: Sequence[str]) -> list[str]:
     terms = []
     for term in proof["messages"]:
         ends = [end for end in (term["source"], term["target"]) if end is not None]
         owner = "→".join(client_name(end, names) for end in ends)
         message = f"{term['message']}[{owner}]({term['tick']})"
         terms.append(f"{term['coefficient']:+.6g} · {message}")
-    terms += [f"{own['coefficient']:+.6g} · {own['holds']} (its own)" for own in proof["own"]]
-    more = f"\n… and {len(terms) - SHOWN_TERMS} more" if len(terms) > SHOWN_TERMS else ""
-    shown = "\n".join(terms[:SHOWN_TERMS])
-    return f'<div class="sheet"><pre>{escape(shown + more)}</pre></div>'
+    return terms + [f"{own['coefficient']:+.6g} · {own['holds']} (its own)" for own in proof["own"]]
 
 
-def _bounded(audit: Audit) -> str:
-    rows: list[list[str]] = []
-    assumptions: list[str] = []
-    comparisons: list[str] = []
-    for result in audit.results:
-        for ledger in result.ledgers:
-            upper = ledger.upper
-            assumptions += upper.assumptions
-            guarantee = f"<strong>{escape(str(upper))}</strong>"
-            cells = [_wrapped(ledger.scope), guarantee, _wrapped(upper.why)]
-            name = audit.name_of(ledger.victim)
-            rows.append([escape(str(result.adversary)), escape(name), *cells])
-            if ledger.single_message is not None:
-                who = f"{result.adversary}, client {name}"
-                comparisons.append(f"{who}: {ledger.single_message}.")
-    html = table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows) + _canaries(audit)
-    if comparisons:
-        html += "<p>For comparison with papers that account for one message; not a guarantee:</p>"
-        html += _bullets(comparisons)
-    return html + (_bullets(dict.fromkeys(assumptions)) if assumptions else "")
-
-
-def _canaries(audit: Audit) -> str:
-    """Measured lower bounds beside the proved upper bounds."""
+def _bounded(audit: Audit) -> Markup:
+    """Proved upper bounds, and beside them measured lower bounds."""
+    ledgers = [(result, ledger) for result in audit.results for ledger in result.ledgers]
+    rows: list[list[Cell]] = [
+        [
+            str(result.adversary),
+            audit.name_of(ledger.victim),
+            ledger.scope,
+            Styled(str(ledger.upper)),
+            ledger.upper.why,
+        ]
+        for result, ledger in ledgers
+    ]
+    assumptions = [text for _, ledger in ledgers for text in ledger.upper.assumptions]
     clients = [(result, one) for result in audit.results for one in result.canaries]
     sums = [(result, one) for result in audit.results for one in result.gradient_canaries]
-    html = _canary_table("Client canaries", clients) if clients else ""
-    return html + (_canary_table("Gradient canaries", sums) if sums else "")
+    return render(
+        "audit_bounded.html.jinja",
+        bounds=Table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows),
+        canaries=[
+            {
+                "name": name,
+                "confidence": found[0][1].lower.confidence,
+                "table": _canary_table(found),
+                "assumptions": list(dict.fromkeys(a for _, one in found for a in one.assumptions)),
+            }
+            for name, found in (("Client canaries", clients), ("Gradient canaries", sums))
+            if found
+        ],
+        comparisons=[
+            f"{result.adversary}, client {audit.name_of(ledger.victim)}: {ledger.single_message}."
+            for result, ledger in ledgers
+            if ledger.single_message is not None
+        ],
+        assumptions=list(dict.fromkeys(assumptions)),
+    )
 
 
-def _canary_table(name: str, every: Sequence[tuple[AdversaryResult, TrialsResult]]) -> str:
-    rows = []
+def _canary_table(every: Sequence[tuple[AdversaryResult, TrialsResult]]) -> Table:
+    rows: list[list[Cell]] = []
     for result, found in every:
         gaussian = found.gaussian_epsilon
-        verdict = "<strong>a defect of the analysis</strong>" if found.is_defect else "consistent"
         rows.append(
             [
-                escape(str(result.adversary)),
-                escape(result.adversary.name_of(found.victim)),
+                str(result.adversary),
+                result.adversary.name_of(found.victim),
                 f"{found.iterations:,}",
                 f"ε ≥ {found.lower.epsilon:.3g}",
                 "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
                 f"ε ≤ {found.upper.epsilon:.3g}",
                 f"{found.trials:,}",
-                verdict,
+                Styled("a defect of the analysis") if found.is_defect else "consistent",
             ]
         )
-    confidence = f"{every[0][1].lower.confidence:.0%} confidence"
-    html = f"<p>{name}: measured lower bounds, each with {confidence}.</p>\n"
     columns = ["Iterations", "Measured", "If noise is Gaussian", "Proved", "Trials", "Comparison"]
-    html += table(["Adversary", "Victim", *columns], rows)
-    return html + _bullets(dict.fromkeys(text for _, one in every for text in one.assumptions))
+    return Table(["Adversary", "Victim", *columns], rows)
 
 
-def _attack_pictures(audit: Audit) -> str:
+def _attack_cards(audit: Audit) -> list[Card]:
     cards = []
     for result in audit.results:
         for attack in filter(figures.can_show, result.reconstructions):
             name = f"{result.adversary}: {attack.kind} of client {_victims(audit, attack)}"
             caption = "; ".join([attack.score.reading, *attack.assumptions])
-            cards.append(card(name, svg(figures.pictures_figure(attack), name), caption))
+            cards.append(Card(name, svg(figures.pictures_figure(attack), name), caption))
         for victim in dict.fromkeys(membership.victim for membership in result.memberships):
             shown = [one for one in result.memberships if one.victim == victim]
             caption = "; ".join(dict.fromkeys(text for one in shown for text in one.assumptions))
             name = f"{result.adversary}: membership in the data of client {audit.name_of(victim)}"
-            cards.append(card(name, svg(figures.roc_figure(shown), name), caption, square=True))
-    return grid(cards)
+            cards.append(Card(name, svg(figures.roc_figure(shown), name), caption, "square"))
+    return cards
 
 
-def _measured(audit: Audit) -> str:
-    html = "<p>A failed attack proves nothing. Only the scorer matches pictures to originals.</p>\n"
-    rows = [
-        _reconstruction_row(str(result.adversary), _victims(audit, attack), attack)
-        for result in audit.results
-        for attack in result.reconstructions
-    ]
-    if rows:
-        errors = [
-            f"{score}<br>{of}" for score in ("MSE", "SSIM") for of in ("attack", "prior", "class")
-        ]
-        html += table(["Adversary", "Victims", "Evidence", "Attack", "Reading", *errors], rows)
-    return html
+def _measured(audit: Audit) -> Table:
+    rows = []
+    for result in audit.results:
+        for attack in result.reconstructions:
+            score = attack.score
+            every = (score.attack, score.prior_mean, score.same_class)
+            squares = [f"{float(one.mse.mean()):.3g}" for one in every]
+            structures = ["–" if one.ssim is None else f"{one.ssim.mean():.3f}" for one in every]
+            rows.append(
+                [
+                    str(result.adversary),
+                    _victims(audit, attack),
+                    attack.kind,
+                    attack.method,
+                    score.reading,
+                    *squares,
+                    *structures,
+                ]
+            )
+    scores = [[score, of] for score in ("MSE", "SSIM") for of in ("attack", "prior", "class")]
+    return Table(["Adversary", "Victims", "Evidence", "Attack", "Reading", *scores], rows)
 
 
 def _victims(audit: Audit, attack: ReconstructionResult) -> str:
     return ", ".join(audit.name_of(evidence.victim) for evidence in attack.evidence)
-
-
-def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResult) -> list[str]:
-    score = attack.score
-    all_scores = (score.attack, score.prior_mean, score.same_class)
-    return [
-        escape(adversary),
-        escape(victims),
-        escape(attack.kind),
-        _wrapped(attack.method),
-        _wrapped(score.reading),
-        *(f"{float(one.mse.mean()):.3g}" for one in all_scores),
-        *("–" if one.ssim is None else f"{float(one.ssim.mean()):.3f}" for one in all_scores),
-    ]
-
-
-def _bullets(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
-
-
-def _wrapped(text: str) -> str:
-    return f'<span class="wrap">{escape(text)}</span>'

@@ -50,6 +50,11 @@ def group_runs(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     ]
 
 
+def owner_of(group: RunGroup, run: FinishedRun, groups: Sequence[RunGroup]) -> str:
+    """What titles about one of several runs start with; "" if there is one run only."""
+    return "" if len(groups) == len(group.runs) == 1 else f"{group.name_of(run)}: "
+
+
 def differences(runs: Sequence[FinishedRun]) -> dict[str, list[str]]:
     """The settings that differ between runs, with the value of each run ("–" if not set)."""
     keys = dict.fromkeys(key for run in runs for key in run.settings)

@@ -1,4 +1,4 @@
-"""The numbers at the end of runs, their means over seeds and their paired differences."""
+"""The numbers at the end of runs: names, means over seeds, and paired differences."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
-from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
 from tacit.report.statistics import Interval, mean_and_interval, paired_difference
+from tacit.tasks.metrics.metric import describe_metric
 
 CONFIDENCE = 0.95
+OWN_TEST = "own_test."
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,19 @@ def paired(
     return paired_difference([own[s] for s in seeds], [other[s] for s in seeds], confidence)
 
 
+def paired_with_first(
+    groups: Sequence[RunGroup], every: Sequence[Measure], confidence: float = CONFIDENCE
+) -> list[tuple[int, RunGroup, Measure, Interval]]:
+    """The difference of each group but the first to the first, in each metric that both have."""
+    return [
+        (number, group, one, found)
+        for number, group in enumerate(groups[1:], 1)
+        for one in every
+        if one.is_metric
+        if (found := paired(group, groups[0], one, confidence)) is not None
+    ]
+
+
 def _further(summary: Summary) -> list[str]:
     """The names of further metrics; those on clients' own test sets start with "own_test."."""
     # The baseline of a client's own test set does not depend on the run.
@@ -114,3 +128,27 @@ def _further_measure(name: str) -> Measure:
 
 def _epsilon(summary: Summary) -> float | None:
     return None if summary.privacy is None else summary.privacy.spent
+
+
+def metric_title(name: str) -> str:
+    """A metric's name in a title, such as "AUC" or "AUC, own test sets"."""
+    plain = name.removeprefix(OWN_TEST)
+    title = "Majority baseline" if plain == "baseline" else describe_metric(plain).label
+    return title if plain == name else f"{title}, own test sets"
+
+
+def metric_unit(name: str) -> str:
+    """What stands behind a metric's numbers: " %" or nothing."""
+    plain = name.removeprefix(OWN_TEST)
+    return " %" if plain == "baseline" else describe_metric(plain).unit
+
+
+def metric_form(name: str) -> str:
+    """The format of a metric's numbers."""
+    return ".2f" if metric_unit(name) else ".4g"
+
+
+def axis_label(name: str) -> str:
+    """A metric's name at an axis."""
+    plain = name.removeprefix(OWN_TEST)
+    return f"{plain} (%)" if metric_unit(name) else plain

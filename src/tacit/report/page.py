@@ -1,105 +1,166 @@
-"""The HTML of reports: the page, its elements, and numbers as text."""
+"""What pages are made of: tables, figures with captions, numbers in large type; and the page."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
-from collections.abc import Mapping, Sequence
-from html import escape, unescape
-from pathlib import Path
-from string import Template
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
-HERE = Path(__file__)
-PAGE = Template(HERE.with_name("page.html").read_text(encoding="utf-8"))
-SCRIPT = HERE.with_name("page.js").read_text(encoding="utf-8")
-# The page runs its own script only and loads nothing, whatever a section contains.
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
-    "form-action 'none'; script-src 'sha256-"
-    f"{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"
-)
+from markupsafe import Markup
+
+from tacit.report.rendering import render, source
+
 MAX_STACKED = 30  # rows of a table that becomes a list on a phone; longer ones scroll
+PROVENANCE = {"date": "Date", "version": "Version", "command": "Command", "machine": "Machine"}
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A text in a cell that is strong, or has classes of the page's style sheet."""
+
+    text: str
+    style: str = "strong"
+
+
+# A list has a line for each of its parts. Texts are escaped, unless they are Markup.
+Cell = str | Styled | Sequence[str | Styled]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column names the rows. Without rows nothing is shown.
+
+    Attributes:
+        header: The names of the columns.
+        rows: A cell per column.
+        caption: Its title.
+        series: The number of the series that each row belongs to, if they have signs in figures
+            and the reader can hide them.
+    """
+
+    header: Sequence[Cell]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    series: Sequence[int] = ()
+
+    @cached_property
+    def is_text(self) -> list[bool]:
+        """For each column whether it has texts, and not numbers only."""
+        columns = zip(*self.rows, strict=True)
+        return [
+            number == 0 or not all(_is_number(_plain(value)) for value in column)
+            for number, column in enumerate(columns)
+        ]
+
+    @property
+    def labels(self) -> list[str]:
+        return [_plain(title) for title in self.header]
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether it becomes a list on a phone."""
+        return len(self.rows) <= MAX_STACKED and len(self.header) > 2
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number in large type, with a detail below."""
+
+    name: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A figure with title and caption.
+
+    Attributes:
+        title: The heading.
+        drawing: A figure made by `svg`, or why there is none.
+        caption: What to know about it.
+        shape: "square" drawings are limited in height; "full" ones have the whole width and scroll
+            on a phone, so that small print stays legible.
+        series: The number of the series it belongs to, which the reader can hide.
+        numbers: The same as a table, folded.
+    """
+
+    title: str
+    drawing: str
+    caption: str = ""
+    shape: Literal["", "square", "full"] = ""
+    series: int | None = None
+    numbers: Table | None = None
+
+
+def counts_table(
+    rows: str, columns: Sequence[str], counted: Iterable[tuple[str, Sequence[int]]]
+) -> Table:
+    """Counts by row and column, with the sum of each row."""
+    numbers = [
+        [name, *(f"{count:,}" for count in counts), f"{sum(counts):,}"] for name, counts in counted
+    ]
+    return Table([rows, *columns, "all"], numbers)
+
+
+def provenance_table(sources: Mapping[str, Mapping[str, str]]) -> Table:
+    """When, by which version and command, and on which machine each of some files was made.
+
+    Sources that were made alike share a row; those of which nothing is known have none.
+    """
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for title, values in sources.items():
+        known = tuple(values.get(key) or "–" for key in PROVENANCE)
+        titles.setdefault(known, []).append(title)
+    titles.pop(("–",) * len(PROVENANCE), None)
+    rows = [["; ".join(alike), *known] for known, alike in titles.items()]
+    return Table(["", *PROVENANCE.values()], rows)
+
+
+def show(*elements: Table | Sequence[Card] | Sequence[Tile] | Mapping[str, str]) -> Markup:
+    """Tables, cards and tiles side by side, and facts: names with values in small type."""
+    return render("show.html.jinja", elements=elements)
 
 
 def render_page(
     title: str,
     lead: str,
-    alerts: str,
-    sections: Mapping[str, str],
+    sections: Mapping[str, Markup],
     *,
+    alerts: str = "",
     answer: str = "",
     refresh: int | None = None,
 ) -> str:
     """The whole document from its sections by title, with `answer` and `alerts` above them.
 
-    Sections, answer and alerts are HTML and inserted as they are, so escape what comes from files.
-    With `refresh` the browser loads the page again after so many seconds.
+    Empty sections are left out. With `refresh` the browser loads the page again after so many
+    seconds.
     """
-    links, parts = "", ""
-    for number, (name, html) in enumerate(sections.items(), 1):
-        anchor, name = f"part-{number}", escape(name)
-        links += f'<a href="#{anchor}">{name}</a>'
-        parts += f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{name}</h2>\n'
-        parts += f"{html}</section>\n"
-    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">\n'
-    return PAGE.substitute(
-        title=escape(title),
-        lead=escape(lead),
-        links=links,
-        answer=answer,
+    script = source("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return render(
+        "page.html.jinja",
+        title=title,
+        lead=lead,
+        sections={name: content for name, content in sections.items() if content},
         alerts=alerts,
-        parts=parts,
-        policy=POLICY,
-        refresh=again,
-        script=SCRIPT,
+        answer=answer,
+        refresh=refresh,
+        style=Markup(source("page.css")),
+        script=Markup(script),
+        script_digest=digest,
     )
 
 
-def table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    caption: str = "",
-    series: Sequence[int] | None = None,
-) -> str:
-    """A table whose cells are HTML already; the first column names the rows.
-
-    Columns of text are aligned left, columns of numbers right. `series` has the number of the
-    series that each row belongs to, which the reader can hide. On a phone a short table becomes a
-    list.
-    """
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    plain = [[_plain(cell) for cell in row] for row in rows]
-    kinds = [
-        ' class="text"' if k == 0 or not all(_is_number(row[k]) for row in plain) else ""
-        for k in range(len(header))
-    ]
-    labels = [escape(_plain(cell)) for cell in header]
-    head = "".join(
-        f'<th scope="col" role="columnheader"{kind}>{cell}</th>'
-        for kind, cell in zip(kinds, header, strict=True)
-    )
-    body = ""
-    for place, row in enumerate(rows):
-        owner = "" if series is None else f' data-series="{series[place]}"'
-        cells = "".join(
-            f'<td role="cell"{kind} data-label="{label}">{cell}</td>'
-            for kind, label, cell in zip(kinds[1:], labels[1:], row[1:], strict=True)
-        )
-        name = f'<th scope="row" role="rowheader" class="text">{row[0]}</th>'
-        body += f'<tr role="row"{owner}>{name}{cells}</tr>\n'
-    shape = ' class="stack"' if len(rows) <= MAX_STACKED and len(header) > 2 else ""
-    return (
-        f'<div class="sheet"><table role="table"{shape}>{title}'
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
-        f'<tbody role="rowgroup">{body}</tbody></table></div>\n'
-    )
-
-
-def _plain(cell: str) -> str:
+def _plain(cell: Cell) -> str:
     """The text of a cell."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", cell)).split())
+    if isinstance(cell, str):
+        return Markup(cell).striptags() if isinstance(cell, Markup) else cell
+    return cell.text if isinstance(cell, Styled) else " ".join(map(_plain, cell))
 
 
 def _is_number(text: str) -> bool:
@@ -110,78 +171,3 @@ def _is_number(text: str) -> bool:
         return False
     starts = re.match(r"[ε≤≥=~+−-]*\s*[≤≥=]?\s*\d", text) is not None
     return starts and sum(letter.isalpha() for letter in text) <= 5
-
-
-def tile(name: str, value: str, detail: str = "") -> str:
-    """One number in large type, with a detail below."""
-    return (
-        f'<div class="tile"><dt>{escape(name)}</dt><dd class="big">{escape(value)}</dd>'
-        f'<dd class="small">{escape(detail)}</dd></div>'
-    )
-
-
-def facts(values: dict[str, str]) -> str:
-    """Names and values in small type, side by side."""
-    pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in values.items()
-    )
-    return f'<dl class="sheet facts">{pairs}</dl>\n'
-
-
-def card(
-    title: str, drawing: str, caption: str = "", *, square: bool = False, full: bool = False
-) -> str:
-    """A figure with title and caption, from a drawing that is HTML.
-
-    The drawing is limited in height if `square`. It has the whole width if `full`, and scrolls on a
-    phone, so that small print stays legible.
-    """
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    shape = ' class="full"' if full else ' class="square"' if square else ""
-    drawing = f'<div class="scroll">{drawing}</div>' if full else drawing
-    return f"<figure{shape}><h3>{escape(title)}</h3>{drawing}{below}</figure>\n"
-
-
-def of_series(place: int, html: str) -> str:
-    """HTML about one of several runs, which the reader can hide."""
-    return f'<div data-series="{place}">{html}</div>\n'
-
-
-def grid(cards: Sequence[str]) -> str:
-    """Cards side by side; "" if there are none."""
-    return f'<div class="grid">\n{"".join(cards)}</div>\n' if cards else ""
-
-
-def collapsible(title: str, html: str) -> str:
-    """HTML that the reader can unfold."""
-    return f"<details><summary>{escape(title)}</summary>{html}</details>\n"
-
-
-def format_number(value: float | None, form: str = ".4g", unit: str = "") -> str:
-    """A number in a format, or a dash if there is none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:{form}}{unit}"
-
-
-def format_bytes(count: float | None) -> str:
-    """A number of bytes in decimal units, such as "1.23 MB"."""
-    if count is None or not math.isfinite(count):
-        return "–"
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if abs(count) < 999.5 or unit == "PB":
-            break
-        count /= 1000
-    return f"{count:.3g} {unit}"
-
-
-def format_duration(seconds: float | None) -> str:
-    """A time such as "12.3 s", "4 min 05 s" or "2 h 13 min"."""
-    if seconds is None or not math.isfinite(seconds):
-        return "–"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

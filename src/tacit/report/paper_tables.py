@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Sequence
 
+from tacit.report.figures import csv_text
 from tacit.report.groups import RunGroup
-from tacit.report.measures import CONFIDENCE, measures, over_seeds, paired
-from tacit.report.precision import format_alike, format_pair
+from tacit.report.measures import CONFIDENCE, measures, over_seeds, paired, paired_with_first
+from tacit.report.numbers import format_alike, format_pair
+from tacit.report.rendering import latex, render
 from tacit.report.statistics import Interval
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "ε": r"$\varepsilon$",
-    "δ": r"$\delta$",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "∞": r"$\infty$",
-} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
 def runs_csv(groups: Sequence[RunGroup]) -> str:
@@ -43,7 +29,7 @@ def runs_csv(groups: Sequence[RunGroup]) -> str:
         for group in groups
         for run in group.runs
     ]
-    return _csv(header, lines)
+    return csv_text(header, lines)
 
 
 def means_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
@@ -54,7 +40,7 @@ def means_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str
         for one in measures([run for group in groups for run in group.runs])
         if (interval := over_seeds(group, one, confidence)) is not None
     ]
-    return _csv(["runs", "measure", *_CELLS], lines)
+    return csv_text(["runs", "measure", *_CELLS], lines)
 
 
 def differences_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
@@ -66,7 +52,7 @@ def differences_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) 
         if one.key != "baseline"
         if (interval := paired(group, groups[0], one, confidence)) is not None
     ]
-    return _csv(["runs", "less", "measure", *_CELLS], lines)
+    return csv_text(["runs", "less", "measure", *_CELLS], lines)
 
 
 def latex_table(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
@@ -77,8 +63,7 @@ def latex_table(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> s
     shown = [one for one in columns if one.key not in _ONLY_CSV]
     seeds = max(len(group.runs) for group in groups)
     lines = [
-        [escape_latex(group.name)]
-        + [_mean(over_seeds(group, one, confidence), one.form) for one in shown]
+        [latex(group.name)] + [_mean(over_seeds(group, one, confidence), one.form) for one in shown]
         for group in groups
     ]
     caption = "At the end of the runs"
@@ -92,23 +77,18 @@ def latex_table(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> s
 
 def _latex_differences(groups: Sequence[RunGroup], confidence: float) -> str:
     """A table with a line per group but the first, and metric; "" if no seeds can be paired."""
-    metrics = [m for m in measures([r for group in groups for r in group.runs]) if m.is_metric]
-    found = [
-        (group, one, interval)
-        for group in groups[1:]
-        for one in metrics
-        if (interval := paired(group, groups[0], one, confidence)) is not None
-    ]
+    columns = measures([run for group in groups for run in group.runs])
+    found = paired_with_first(groups, columns, confidence)
     if not found:
         return ""
     percent = f"{100 * confidence:g} %"
     lines = [
-        [escape_latex(group.name), escape_latex(one.title), *_difference(interval, one.form)]
-        for group, one, interval in found
+        [latex(group.name), latex(one.title), *_difference(interval, one.form)]
+        for _, group, one, interval in found
     ]
     caption = f"Differences to {groups[0].name}, paired by seed, with the {percent} confidence "
     caption += "interval of Student's t"
-    if any(interval.is_constant for _, _, interval in found):
+    if any(interval.is_constant for *_, interval in found):
         caption += "; no interval where the deviation over seeds is zero"
     return "\n" + _tabular(["", "metric", "difference", f"{percent} interval"], lines, caption)
 
@@ -116,27 +96,15 @@ def _latex_differences(groups: Sequence[RunGroup], confidence: float) -> str:
 def _tabular(header: Sequence[str], lines: Sequence[Sequence[str]], caption: str) -> str:
     """A table environment; header and caption are text, cells are LaTeX."""
     texts = sum(name in ("", "metric") for name in header)
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"  \centering",
-            f"  \\caption{{{escape_latex(caption)}.}}",
-            f"  \\begin{{tabular}}{{{'l' * texts}{'r' * (len(header) - texts)}}}",
-            r"    \toprule",
-            "    " + " & ".join(map(escape_latex, header)) + r" \\",
-            r"    \midrule",
-            *(f"    {' & '.join(cells)} \\\\" for cells in lines),
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            r"\end{table}",
-            "",
-        ]
+    return str(
+        render(
+            "table.tex.jinja",
+            caption=caption,
+            alignment="l" * texts + "r" * (len(header) - texts),
+            header=header,
+            lines=lines,
+        )
     )
-
-
-def escape_latex(text: str) -> str:
-    """Text with LaTeX's special characters escaped."""
-    return re.sub("|".join(map(re.escape, LATEX)), lambda found: LATEX[found.group()], text)
 
 
 _CELLS = ["seeds", "mean", "deviation", "low", "high", "confidence"]
@@ -175,12 +143,3 @@ def _in_mathematics(text: str) -> str:
     number, _, exponent = text.partition("e")
     number = number.rstrip(".")
     return f"{number} \\times 10^{{{int(exponent)}}}" if exponent else number
-
-
-def _csv(header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Lines of values; empty where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if value is None else value for value in line] for line in lines)
-    return text.getvalue()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from tacit.report.page import format_number
+from tacit.report.numbers import format_number
 from tacit.report.style import INK, MUTED, new_figure, plot_style
 
 Numbers = npt.NDArray[np.float64]

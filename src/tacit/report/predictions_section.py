@@ -1,19 +1,22 @@
-"""What models predict: confusion matrices, each client's metrics, and why an accuracy misleads."""
+"""What models predict: confusion matrices and each client's metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+from dataclasses import replace
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tacit.report.figure_data import csv_text
+from tacit.report.figures import csv_text, svg
 from tacit.report.finished_run import FinishedRun, StoredConfusion
-from tacit.report.groups import RunGroup
-from tacit.report.metric_names import OWN_TEST, metric_form, metric_title, metric_unit
-from tacit.report.page import card, collapsible, format_number, grid, of_series, table
+from tacit.report.groups import RunGroup, owner_of
+from tacit.report.measures import OWN_TEST, metric_form, metric_title, metric_unit
+from tacit.report.numbers import format_number
+from tacit.report.page import Card, Cell, Table, counts_table
+from tacit.report.rendering import render
 from tacit.report.style import (
     FIGURE_WIDTH,
     INK,
@@ -22,7 +25,6 @@ from tacit.report.style import (
     plot_style,
     short_name,
     slanted,
-    svg,
 )
 
 MAX_MATRICES = 6  # of several runs
@@ -33,49 +35,27 @@ STRONGEST = 0.55
 RIGHT, WRONG = PALETTE[0], PALETTE[1]
 
 
-def accuracy_warnings(groups: Sequence[RunGroup]) -> str:
-    """Boxes that say why an accuracy misleads; "" if none does."""
-    return "".join(
-        warning_box(run.summary.alerts, _owner(group, run, groups))
-        for group in groups
-        for run in group.runs
-    )
-
-
-def warning_box(alerts: Sequence[str], owner: str = "") -> str:
-    """A box with sentences that say why an accuracy misleads; "" if there are none."""
-    if not alerts:
-        return ""
-    items = "".join(f"<p>{escape(alert)}</p>" for alert in alerts)
-    return (
-        f'<div class="box warning" role="alert"><p><strong>{escape(owner)}The accuracy misleads.'
-        f"</strong></p>{items}</div>\n"
-    )
-
-
-def predictions_section(groups: Sequence[RunGroup]) -> str:
+def predictions_section(groups: Sequence[RunGroup]) -> Markup:
     """Confusion matrices and tables of clients of the groups' first runs; "" without any."""
-    shown = [(place, group, group.runs[0]) for place, group in enumerate(groups)]
+    shown = [
+        (number, owner_of(group, group.runs[0], groups), group.runs[0])
+        for number, group in enumerate(groups)
+    ]
     cards = [
-        of_series(place, confusion_card(run.summary.confusion, _owner(group, run, groups)))
-        for place, group, run in shown
+        replace(confusion_card(run.summary.confusion, owner), series=number)
+        for number, owner, run in shown
         if run.summary.confusion is not None
     ]
-    tables = "".join(
-        of_series(place, _client_table(run, _owner(group, run, groups)))
-        for place, group, run in shown[:MAX_MATRICES]
+    tables = [
+        (number, _client_table(run, owner), _clients_left_out(run))
+        for number, owner, run in shown[:MAX_MATRICES]
         if run.summary.per_client
-    )
-    more = len(cards) - MAX_MATRICES
-    left_out = f"<p>{more} more confusion matrices are not shown.</p>\n" if more > 0 else ""
-    return tables + grid(cards[:MAX_MATRICES]) + left_out
+    ]
+    left_out = len(cards) - MAX_MATRICES
+    return render("cards.html.jinja", tables=tables, cards=cards[:MAX_MATRICES], left_out=left_out)
 
 
-def _owner(group: RunGroup, run: FinishedRun, groups: Sequence[RunGroup]) -> str:
-    return "" if len(groups) == len(group.runs) == 1 else f"{group.name_of(run)}: "
-
-
-def confusion_card(confusion: StoredConfusion, owner: str = "") -> str:
+def confusion_card(confusion: StoredConfusion, owner: str = "") -> Card:
     """A confusion matrix, drawn and as numbers."""
     models = "one model" if confusion.models == 1 else f"the models of {confusion.models} clients"
     caption = (
@@ -83,18 +63,12 @@ def confusion_card(confusion: StoredConfusion, owner: str = "") -> str:
         " Blue: right. Orange: wrong."
     )
     title = f"{owner}confusion matrix" if owner else "Confusion matrix"
-    counted = csv_text(
-        ("class", *(f"as {name}" for name in confusion.classes)),
-        ((name, *counts) for name, counts in zip(confusion.classes, confusion.counts, strict=True)),
-    )
-    figure = svg(confusion_figure(confusion), title, caption, data=counted)
-    rows = [
-        [escape(name), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
-        for name, counts in zip(confusion.classes, confusion.counts, strict=True)
-    ]
-    header = ["class", *(f"as {escape(name)}" for name in confusion.classes), "all"]
-    numbers = collapsible("As numbers", table(header, rows))
-    return card(title, figure + numbers, caption, square=True)
+    predictions = [f"as {name}" for name in confusion.classes]
+    counted = list(zip(confusion.classes, confusion.counts, strict=True))
+    data = csv_text(("class", *predictions), ((name, *counts) for name, counts in counted))
+    figure = svg(confusion_figure(confusion), title, caption, data=data)
+    numbers = counts_table("class", predictions, counted)
+    return Card(title, figure, caption, "square", numbers=numbers)
 
 
 @plot_style()
@@ -127,30 +101,36 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
     return figure
 
 
-def _client_table(run: FinishedRun, owner: str) -> str:
+def _clients_of(run: FinishedRun) -> list[int]:
+    numbers = run.summary.per_client.get("client", [])
+    return [int(number) for number in numbers if number is not None]
+
+
+def _clients_left_out(run: FinishedRun) -> int:
+    return len(_clients_of(run)) - MAX_CLIENT_ROWS
+
+
+def _client_table(run: FinishedRun, owner: str) -> Table:
     """Each client's metrics, on the common test set and on its own."""
     columns = run.summary.per_client
-    clients = [int(number) for number in columns.get("client", []) if number is not None]
     names = [name for name in columns if name not in ("client", "loss", f"{OWN_TEST}loss")]
     # A metric on the client's own test set stands beside the one on the common test set.
     metrics = dict.fromkeys(["accuracy", "baseline", *(n.removeprefix(OWN_TEST) for n in names)])
     ordered = [one for name in metrics for one in (name, OWN_TEST + name) if one in names]
     rows = [
         [
-            escape(run.graph.name_of(client)),
+            run.graph.name_of(client),
             *(_cell(columns[name], place, name) for name in ordered),
         ]
-        for place, client in enumerate(clients[:MAX_CLIENT_ROWS])
+        for place, client in enumerate(_clients_of(run)[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
-    html = table(header, rows, f"{owner}each client's model" if owner else "Each client's model")
-    more = len(clients) - MAX_CLIENT_ROWS
-    return html + (f"<p>{more} more are in summary.json.</p>\n" if more > 0 else "")
+    return Table(header, rows, f"{owner}each client's model" if owner else "Each client's model")
 
 
-def _column_title(name: str) -> str:
-    title = escape(metric_title(name.removeprefix(OWN_TEST)))
-    return f"{title},<br>own test set" if name.startswith(OWN_TEST) else title
+def _column_title(name: str) -> Cell:
+    title = metric_title(name.removeprefix(OWN_TEST))
+    return [f"{title},", "own test set"] if name.startswith(OWN_TEST) else title
 
 
 def _cell(values: Sequence[float | None], place: int, name: str) -> str:

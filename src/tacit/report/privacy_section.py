@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tacit.algorithms import ALGORITHMS
 from tacit.privacy.guarantee import UNITS
 from tacit.report.coalitions import coalition_sizes, smallest_parts
+from tacit.report.figures import svg
 from tacit.report.finished_run import FinishedRun
 from tacit.report.groups import RunGroup
-from tacit.report.page import card, facts, grid, of_series, table
+from tacit.report.page import Card, Table
+from tacit.report.rendering import render
 from tacit.report.spending import Spending, epsilon_text
 from tacit.report.style import (
     FIGURE_WIDTH,
@@ -25,7 +27,6 @@ from tacit.report.style import (
     new_figure,
     plot_style,
     series_style,
-    svg,
 )
 
 # Points of the budget curve.
@@ -43,29 +44,35 @@ class PrivateRun:
     spending: Spending
 
 
-def privacy_section(groups: Sequence[RunGroup]) -> str:
-    """HTML about the runs with a promise, one per group of seeds; "" if there are none."""
+def privacy_section(groups: Sequence[RunGroup]) -> Markup:
+    """About the runs with a promise, one per group of seeds; "" if there are none."""
     found = [found for place, group in enumerate(groups) if (found := _private_run(place, group))]
-    several, html = len(groups) > 1, ""
-    for one in found:
-        title = f"<strong>{escape(one.name)}</strong>: " if several else ""
-        sentences = ". ".join(_capital(line) for line in one.spending.sentences())
-        html += of_series(one.place, f"<p>{title}{escape(sentences)}.</p>")
+    several = len(groups) > 1
     kept = [one for one in found if one.spending.has_guarantee]
-    if not kept:
-        return html
-    if not several:
-        html += _facts(kept[0].spending)
-    if curves := [one for one in kept if one.run.history]:
-        caption = "ε of the iterations so far. Dashed: the promise."
+    curves = [one for one in kept if one.run.history]
+    caption = "ε of the iterations so far. Dashed: the promise."
+    cards = []
+    if curves:
         figure = svg(budget_figure(curves), "Budget over the rounds", caption)
-        html += grid([card("Privacy budget", figure, caption)])
-    for one in kept:
-        kind = ALGORITHMS.get(one.run.summary.algorithm)
-        # Masked messages tell a coalition sums over connected clients only.
-        if kind is not None and kind.needs_total:
-            html += of_series(one.place, _coalitions(one, f"{one.name}: " if several else ""))
-    return html
+        cards.append(Card("Privacy budget", figure, caption))
+    return render(
+        "privacy.html.jinja",
+        several=several,
+        runs=[(one.place, one.name, one.spending.sentences()) for one in found],
+        facts=_facts(kept[0].spending) if kept and not several else {},
+        cards=cards,
+        coalitions=[
+            (one.place, _coalitions(one, f"{one.name}: " if several else ""))
+            for one in kept
+            if _adds_masked_sums(one.run)
+        ],
+    )
+
+
+def _adds_masked_sums(run: FinishedRun) -> bool:
+    """Whether a coalition learns sums over connected clients only."""
+    kind = ALGORITHMS.get(run.summary.algorithm)
+    return kind is not None and kind.needs_total
 
 
 def _private_run(place: int, group: RunGroup) -> PrivateRun | None:
@@ -77,19 +84,17 @@ def _private_run(place: int, group: RunGroup) -> PrivateRun | None:
     return PrivateRun(place, group.label, run, spending)
 
 
-def _facts(spending: Spending) -> str:
+def _facts(spending: Spending) -> dict[str, str]:
     budget = spending.budget
-    return facts(
-        {
-            "Promised ε": f"{budget.epsilon:g}",
-            "Spent ε": epsilon_text(spending.spent),
-            "δ": f"{budget.delta:g}",
-            "Protects": UNITS[budget.unit],
-            "Honest clients assumed": f"{budget.honest:,} of {spending.clients:,}",
-            "Noise multiplier σ": f"{budget.noise_multiplier:.4g}",
-            "Sampling rate": f"{100 * budget.sampling_rate:.3g} %",
-        }
-    )
+    return {
+        "Promised ε": f"{budget.epsilon:g}",
+        "Spent ε": epsilon_text(spending.spent),
+        "δ": f"{budget.delta:g}",
+        "Protects": UNITS[budget.unit],
+        "Honest clients assumed": f"{budget.honest:,} of {spending.clients:,}",
+        "Noise multiplier σ": f"{budget.noise_multiplier:.4g}",
+        "Sampling rate": f"{100 * budget.sampling_rate:.3g} %",
+    }
 
 
 @plot_style()
@@ -121,7 +126,7 @@ def _evenly_spaced(count: int) -> list[int]:
     return sorted(set(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
 
 
-def _coalitions(private: PrivateRun, prefix: str) -> str:
+def _coalitions(private: PrivateRun, prefix: str) -> Table:
     """A table of ε against the worst coalition of each size."""
     run, budget = private.run, private.spending.budget
     clients = run.clients
@@ -139,12 +144,4 @@ def _coalitions(private: PrivateRun, prefix: str) -> str:
         kept = "yes" if epsilon <= budget.epsilon else "no"
         rows.append([name, f"{left:,}", epsilon_text(epsilon), kept])
     header = ["Colluding clients", "honest and connected, at least", "ε at most", "promise kept"]
-    text = (
-        "<p>A coalition learns the noisy sum of each connected part that is left of the graph "
-        "without it. The table has the worst coalition of each size.</p>\n"
-    )
-    return text + table(header, rows, f"{prefix}ε against coalitions")
-
-
-def _capital(sentence: str) -> str:
-    return sentence if sentence.startswith("ε") else sentence[0].upper() + sentence[1:]
+    return Table(header, rows, f"{prefix}ε against coalitions")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import TypeVar
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from tacit.core.errors import Misuse
@@ -17,17 +17,16 @@ from tacit.core.storage import write_text
 from tacit.report import plots
 from tacit.report.answer_section import answer_html, answers_table, unaudited_answer
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
-from tacit.report.figure_data import csv_text
+from tacit.report.figures import csv_text, svg
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
-from tacit.report.groups import RunGroup, differences, group_runs
-from tacit.report.metric_names import OWN_TEST, axis_label, metric_title
-from tacit.report.page import card, collapsible, grid, render_page, table
-from tacit.report.predictions_section import accuracy_warnings, predictions_section
+from tacit.report.groups import RunGroup, differences, group_runs, owner_of
+from tacit.report.measures import OWN_TEST, axis_label, metric_title
+from tacit.report.page import Card, Table, counts_table, provenance_table, render_page, show
+from tacit.report.predictions_section import predictions_section
 from tacit.report.privacy_section import privacy_section
-from tacit.report.provenance_section import provenance_html
+from tacit.report.rendering import render
 from tacit.report.stored_audit import StoredAudit
-from tacit.report.style import svg
-from tacit.report.tables import comparison_tables, overview_table, run_choice, run_table, run_tiles
+from tacit.report.tables import comparison, overview_table, run_numbers, run_tiles
 
 MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
 MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
@@ -80,13 +79,12 @@ def report_page(
     if audit is not None:
         runs[0] = replace(runs[0], audit=audit)
     groups = group_runs(runs)
-    parts = _assemble(groups, sections or {}, made or {})
     unfinished = any(not run.is_finished for run in runs)
     return render_page(
         title,
         _lead(runs),
-        _warnings(groups) + accuracy_warnings(groups) + _notes(groups),
-        {name: html for name, html in parts.items() if html},
+        _assemble(groups, sections or {}, made or {}),
+        alerts=_alerts(groups),
         answer=_answer(groups),
         refresh=refresh if unfinished else None,
     )
@@ -94,36 +92,38 @@ def report_page(
 
 def _assemble(
     groups: Sequence[RunGroup], sections: Mapping[str, str], made: Mapping[str, str]
-) -> dict[str, str]:
-    """The sections by title: pictures, then tables, then proofs; empty ones are left out."""
+) -> dict[str, Markup]:
+    """The sections by title: pictures, then tables, then proofs."""
     runs = [run for group in groups for run in group.runs]
     alone = runs[0] if len(runs) == 1 else None
     audit = alone.audit if alone is not None else None
-    return {
-        "Result": overview_table(groups) if alone is None else run_tiles(alone),
-        "Over the rounds": run_choice(groups) + _plots(groups),
+    parts = {
+        "Result": show(overview_table(groups) if alone is None else run_tiles(alone)),
+        "Over the rounds": _curves(groups),
         "Predictions": predictions_section(groups),
         "Privacy": privacy_section(groups),
         "Graph and data": _drawings(groups),
         **(audit.pictures if audit is not None else {}),
-        "Numbers": run_table(alone) if alone is not None else comparison_tables(groups),
+        "Numbers": run_numbers(alone) if alone is not None else comparison(groups),
         **(audit.tables if audit is not None else {}),
         **sections,
         **(audit.proofs if audit is not None else {}),
         "Configuration": _configurations(groups),
         "Made by": _provenance(groups, made),
     }
+    # Stored audits and the caller's sections are HTML.
+    return {name: Markup(html) for name, html in parts.items()}
 
 
-def _answer(groups: Sequence[RunGroup]) -> str:
+def _answer(groups: Sequence[RunGroup]) -> Markup:
     """Whether it is safe to take part; of several runs, if any of them was audited."""
     if len(groups) > 1 or len(groups[0].runs) > 1:
-        return answers_table(groups)
+        return show(answers_table(groups))
     audit = groups[0].runs[0].audit
     return answer_html(unaudited_answer(groups[0]) if audit is None else audit.answer)
 
 
-def _provenance(groups: Sequence[RunGroup], made: Mapping[str, str]) -> str:
+def _provenance(groups: Sequence[RunGroup], made: Mapping[str, str]) -> Markup:
     sources = {"This page": made}
     for group in groups:
         for run in group.runs:
@@ -132,7 +132,7 @@ def _provenance(groups: Sequence[RunGroup], made: Mapping[str, str]) -> str:
             if run.audit is not None:
                 audited = "this run" if name == "This run" else name
                 sources[f"Audit of {audited}"] = run.audit.made
-    return provenance_html(sources)
+    return show(provenance_table(sources))
 
 
 def _lead(runs: Sequence[FinishedRun]) -> str:
@@ -149,23 +149,39 @@ def _lead(runs: Sequence[FinishedRun]) -> str:
     return f"{len(runs)} runs compared ({algorithms}), with {many} clients."
 
 
-def _warnings(groups: Sequence[RunGroup]) -> str:
-    unfinished = "".join(
-        '<div class="box warning" role="status"><p><strong>'
-        f"{'This run' if len(groups) == 1 else escape(group.name_of(run))} has not ended.</strong> "
-        f"Recorded so far: {run.summary.rounds:,} of {_planned(run)} rounds. It is running, or it "
-        "was stopped; <code>tacit run --resume</code> continues it.</p></div>\n"
-        for group in groups
-        for run in group.runs
-        if not run.is_finished
-    )
-    return unfinished + "".join(
-        '<div class="box warning" role="alert"><p><strong>'
-        f"{'This run' if len(groups) == 1 else escape(group.name)} diverged.</strong> "
-        f"{escape(run.summary.diverged)}</p></div>\n"
-        for group in groups
-        for run in group.runs
-        if run.summary.diverged is not None
+def _alerts(groups: Sequence[RunGroup]) -> Markup:
+    """What a reader must know first; a note that several runs share is shown once."""
+    runs = [(group, run) for group in groups for run in group.runs]
+    alone = len(groups) == 1
+    notes: dict[str, list[str]] = {}
+    for group, run in runs:
+        for note in dict.fromkeys(map(without_folders, run.summary.notes)):
+            notes.setdefault(note, []).append(group.name_of(run))
+    return render(
+        "alerts.html.jinja",
+        unfinished=[
+            {
+                "name": "This run" if alone else group.name_of(run),
+                "rounds": f"{run.summary.rounds:,}",
+                "planned": _planned(run),
+            }
+            for group, run in runs
+            if not run.is_finished
+        ],
+        diverged=[
+            ("This run" if alone else group.name, run.summary.diverged)
+            for group, run in runs
+            if run.summary.diverged is not None
+        ],
+        misleading=[
+            (owner_of(group, run, groups), run.summary.alerts)
+            for group, run in runs
+            if run.summary.alerts
+        ],
+        notes={
+            note: "" if len(owners) == len(runs) else "; ".join(owners)
+            for note, owners in notes.items()
+        },
     )
 
 
@@ -174,37 +190,21 @@ def _planned(run: FinishedRun) -> str:
     return f"{rounds:,}" if isinstance(rounds, int) else "?"
 
 
-def _notes(groups: Sequence[RunGroup]) -> str:
-    """The notes of all runs; a note that several runs share is shown once."""
-    names: dict[str, list[str]] = {}
-    for group in groups:
-        for run in group.runs:
-            for note in dict.fromkeys(map(without_folders, run.summary.notes)):
-                names.setdefault(note, []).append(group.name_of(run))
-    if not names:
-        return ""
-    total = sum(len(group.runs) for group in groups)
-    items = ""
-    for note, owners in names.items():
-        some = "" if len(owners) == total else f" <em>({escape('; '.join(owners))})</em>"
-        items += f"<li>{escape(note)}{some}</li>"
-    return f'<div class="box" role="note"><p><strong>Notes</strong></p><ul>{items}</ul></div>\n'
-
-
-def _plots(groups: Sequence[RunGroup]) -> str:
+def _curves(groups: Sequence[RunGroup]) -> Markup:
+    labels = [group.label for group in groups]
     series = [
         plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
     ]
-    figures = metric_figures(series)
-    if not figures:
-        return "<p>No round was recorded.</p>\n"
-    labels = "; ".join(one.label for one in series)
-    cards = []
-    for name, draw, caption in figures:
-        # The legend explains spreads to who can see it.
-        below = "" if caption == SPREAD_CAPTION else caption
-        cards.append(card(name, svg(draw(series), f"{name}: {labels}", caption), below))
-    return grid(cards)
+    cards = [
+        # The legend explains spreads to those who see it.
+        Card(
+            name,
+            svg(draw(series), f"{name}: {'; '.join(labels)}", caption),
+            "" if caption == SPREAD_CAPTION else caption,
+        )
+        for name, draw, caption in metric_figures(series)
+    ]
+    return render("curves.html.jinja", labels=labels, figures=cards)
 
 
 NamedFigure = tuple[str, Callable[[Sequence[plots.Series]], Figure], str]
@@ -242,43 +242,39 @@ def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
     return figures
 
 
-def _drawings(groups: Sequence[RunGroup]) -> str:
+def _drawings(groups: Sequence[RunGroup]) -> Markup:
     graphs = _distinct(groups, lambda run: run.graph)
     partitions = _distinct(groups, _drawable_partition)
     cards = [_graph_card(graph, owners) for owners, graph in graphs[:MAX_DRAWINGS]]
     cards += [_partition_card(part, owners) for owners, part in partitions[:MAX_DRAWINGS]]
-    more = max(len(graphs), len(partitions)) - MAX_DRAWINGS
-    return grid(cards) + (f"<p>{more} more are not shown.</p>\n" if more > 0 else "")
+    left_out = max(len(graphs), len(partitions)) - MAX_DRAWINGS
+    return render("cards.html.jinja", tables=(), cards=cards, left_out=left_out)
 
 
-def _graph_card(graph: StoredGraph, owners: str) -> str:
+def _graph_card(graph: StoredGraph, owners: str) -> Card:
     caption = owners + graph.description
     if not can_draw(graph):
-        drawing = f"<p>The graph of {graph.clients:,} clients has too many edges to draw.</p>"
+        drawing = f"The graph of {graph.clients:,} clients has too many edges to draw."
     else:
         ends = ([graph.name_of(end) for end in edge] for edge in graph.edges or ())
         edges = csv_text(("from", "to"), ends)
         drawing = svg(graph_figure(graph), f"Graph of {caption}", data=edges)
         caption += ". Arrows point from sender to receiver." if graph.directed else ""
-    return card("Graph", drawing, caption, square=True)
+    return Card("Graph", drawing, caption, "square")
 
 
-def _partition_card(partition: StoredPartition, owners: str) -> str:
+def _partition_card(partition: StoredPartition, owners: str) -> Card:
     caption = owners + partition.description
-    numbers = csv_text(
+    counted = zip(partition.client_names, partition.counts, strict=True)
+    table = counts_table("client", partition.classes, counted)
+    data = csv_text(
         ("client", *partition.classes),
         ([who, *row] for who, row in zip(partition.client_names, partition.counts, strict=True)),
     )
     name = f"Samples per client and class of {caption}"
-    drawing = svg(partition_figure(partition), name, data=numbers)
-    if len(partition.counts) <= MAX_COUNT_ROWS:
-        rows = [
-            [escape(who), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
-            for who, counts in zip(partition.client_names, partition.counts, strict=True)
-        ]
-        header = ["client", *map(escape, partition.classes), "all"]
-        drawing += collapsible("As numbers", table(header, rows))
-    return card("Partition", drawing, caption)
+    drawing = svg(partition_figure(partition), name, data=data)
+    shown = table if len(partition.counts) <= MAX_COUNT_ROWS else None
+    return Card("Partition", drawing, caption, numbers=shown)
 
 
 def _drawable_partition(run: FinishedRun) -> StoredPartition | None:
@@ -311,17 +307,21 @@ def _distinct(
     return [(f"{'; '.join(names)}: ", value) for names, value in found.values()]
 
 
-def _configurations(groups: Sequence[RunGroup]) -> str:
+def _configurations(groups: Sequence[RunGroup]) -> Markup:
     named = [(group.name_of(run), run) for group in groups for run in group.runs]
-    html = ""
-    if differing := differences([run for _, run in named]):
-        rows = [
-            [escape(name), *(escape(values[place]) for values in differing.values())]
-            for place, (name, _) in enumerate(named)
-        ]
-        html = table(["Run", *map(escape, differing)], rows, "What differs between the runs")
-    for name, run in named:
-        title = "config.toml" if len(named) == 1 else f"config.toml of {name}"
-        text = escape(without_folders(run.config))
-        html += collapsible(title, f'<div class="sheet"><pre>{text}</pre></div>')
-    return html
+    differing = differences([run for _, run in named])
+    rows = [
+        [name, *(values[place] for values in differing.values())]
+        for place, (name, _) in enumerate(named if differing else ())
+    ]
+    return render(
+        "configuration.html.jinja",
+        differing=Table(["Run", *differing], rows, "What differs between the runs"),
+        files=[
+            (
+                "config.toml" if len(named) == 1 else f"config.toml of {name}",
+                without_folders(run.config),
+            )
+            for name, run in named
+        ],
+    )

@@ -1,16 +1,11 @@
-"""The style of figures, and their SVG for a page: small, deterministic, in light and dark themes.
+"""The style of figures: fonts, colours and markers.
 
 Figures are drawn in the colours of the light theme. In a page these become CSS variables with the
-light colour as fallback, so a page that defines the variables recolours its figures (`page.py`).
+light colour as fallback, so a page that defines the variables recolours its figures (`page.css`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import html
-import io
-import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +13,6 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-
-from tacit.report.figure_data import axes_frame, csv_link, curves_csv, pdf_link
 
 # In inches: a figure that fills a phone, or a third of a page, has text of 11 pixels there.
 FIGURE_WIDTH = 4.2
@@ -42,9 +35,6 @@ CSS_VARIABLES |= {colour: f"--h{number}" for number, colour in enumerate(HEAT)}
 CSS_VARIABLES[HEAT_INK] = "--heat-ink"
 # The only class colour that is too dark on a dark page.
 CSS_VARIABLES["#332288"] = "--indigo"
-
-# The ids of artists that belong to a series.
-SERIES = re.compile(r' id="(?:mean|band|average|spent|promise|legend)-(\d+)"')
 
 
 @contextmanager
@@ -96,57 +86,6 @@ def legend_label(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
-def svg(figure: Figure, title: str = "", description: str = "", *, data: str | None = None) -> str:
-    """The figure as an `<svg>` element for a page, with links to its PDF and its numbers as CSV.
-
-    Title and description are for screen readers. `data` is the CSV, by default the labelled curves
-    of the figure. Ids start with a prefix made from the content, so that several figures fit into
-    one page. An artist with the gid "mean-3" or such belongs to series 3, which the page can hide;
-    an artist with the gid "tip:TEXT" has a tooltip.
-    """
-    buffer = io.StringIO()
-    with plot_style(), warnings.catch_warnings():
-        # matplotlib may lack a glyph that the reader's browser has.
-        warnings.filterwarnings("ignore", message="Glyph")
-        metadata = {"Date": None, "Creator": None}
-        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
-        document = _pdf(figure)
-    drawing = buffer.getvalue()
-    drawing = drawing[drawing.index("<svg") :]
-    drawing = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawing, flags=re.S)
-    # Only the tags: the texts between them stay as they are.
-    drawing = re.sub(r"<[^>]+>", lambda tag: _simplify(tag.group()), drawing)
-    drawing = re.sub(r">\n\s*<", "><", drawing)
-    opening, content = drawing.split(">", 1)
-    viewbox = re.search(r'viewBox="[^"]*"', opening)
-    texts = "".join(
-        f"<{tag}>{html.escape(text)}</{tag}>"
-        for tag, text in (("title", title), ("desc", description))
-        if text
-    )
-    label = f' aria-label="{html.escape(title)}"' if title else ""
-    numbers = curves_csv(figure) if data is None else data
-    frame = f' data-frame="{html.escape(axes_frame(figure))}"' if numbers and data is None else ""
-    below = f"\n{pdf_link(document)}" + (f"\n{csv_link(numbers)}" if numbers else "")
-    natural = f' style="--natural:{72 * figure.get_figwidth():.0f}px"'
-    prefix = "f" + hashlib.sha256((texts + drawing).encode()).hexdigest()[:8] + "-"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{viewbox.group() if viewbox else ""} role="img"{label}{natural}{frame}>{texts}'
-        f"{_prefix_ids(content, prefix).strip()}{below}"
-    )
-
-
-def _pdf(figure: Figure) -> bytes:
-    """The figure as a PDF of lines and text."""
-    buffer = io.BytesIO()
-    # Everything is in its place since the figure was drawn as SVG.
-    figure.set_layout_engine("none")
-    # Without a date, so that the same run gives the same page.
-    figure.savefig(buffer, format="pdf", transparent=True, metadata={"CreationDate": None})
-    return buffer.getvalue()
-
-
 def label_series(legend: Legend, series: Mapping[str, int]) -> None:
     """Let entries of a legend belong to series, by their labels, so that the page can hide them."""
     for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
@@ -155,30 +94,7 @@ def label_series(legend: Legend, series: Mapping[str, int]) -> None:
             text.set_gid(f"legend-{number}")
 
 
-def _simplify(tag: str) -> str:
-    """Use fewer digits, the page's fonts, and CSS variables for colours."""
-
-    def shorten(number: re.Match[str]) -> str:
-        return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")
-
-    def use_variable(colour: re.Match[str]) -> str:
-        value = colour.group()
-        return f"var({CSS_VARIABLES[value]},{value})" if value in CSS_VARIABLES else value
-
-    tag = re.sub(r"-?\d+\.\d{3,}", shorten, tag)
-    tag = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", tag)
-    tag = re.sub(r"font-family: [^;\"]*;?", "", tag)
-    return re.sub(r"(?<=: )#[0-9a-f]{6}\b", use_variable, tag)
-
-
-def _prefix_ids(drawing: str, prefix: str) -> str:
-    """Prefix the ids that something refers to, and drop the others."""
-    drawing = re.sub(r'(<g) id="tip:([^"]*)">', r"\1><title>\2</title>", drawing)
-    drawing = SERIES.sub(r' data-series="\1"', drawing)
-    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing))
-    drawing = re.sub(r'((?:href="#|url\(#))', rf"\g<1>{prefix}", drawing)
-
-    def rename(found: re.Match[str]) -> str:
-        return f' id="{prefix}{found[1]}"' if found[1] in used else ""
-
-    return re.sub(r' id="([^"]*)"', rename, drawing)
+def series_sign(number: int) -> tuple[str, str]:
+    """The CSS variable of a series' colour, and its marker as text."""
+    colour, _, symbol = series_style(number)
+    return CSS_VARIABLES[colour], symbol

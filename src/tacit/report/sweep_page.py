@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from tacit.core.storage import write_text
-from tacit.report.page import (
-    card,
-    collapsible,
-    format_bytes,
-    render_page,
-    table,
-    tile,
-)
+from tacit.report.figures import svg
+from tacit.report.numbers import format_bytes, format_pair
+from tacit.report.page import Card, Table, Tile, render_page, show
 from tacit.report.parallel_coordinates import Line, parallel_figure
-from tacit.report.precision import format_pair
-from tacit.report.style import svg
+from tacit.report.rendering import render
 
 
 @dataclass(frozen=True)
@@ -55,39 +50,30 @@ def write_sweep_page(
         "A line per combination, coloured by the metric; the thick one is the best. Dotted lines "
         "failed."
     )
-    parts = {}
-    if ended:
-        best = ended[0]
-        tiles = tile(metric, *_tile(best))
-        tiles += "".join(map(tile, keys, best.values))
-        parts["Best"] = f'<dl class="tiles">{tiles}</dl>\n'
     drawing = svg(figure, f"{metric} by {', '.join(keys)}", caption)
-    parts["All combinations"] = card("Parallel coordinates", drawing, caption, full=True)
-    header = ["rank", *map(escape, keys), escape(metric), "sent", "runs"]
+    header = ["rank", *keys, metric, "sent", "runs"]
     body = [
         [
             "failed" if row.failures else str(rank),
-            *map(escape, row.values),
+            *row.values,
             format_pair(row.mean, row.deviation, ".4g"),
             format_bytes(row.bytes_sent),
-            " ".join(
-                f'<a href="{escape(name, quote=True)}/history.jsonl">{number}</a>'
-                for number, name in enumerate(links.get(row.values, ()), 1)
-            ),
+            render("sweep_links.html.jinja", folders=links.get(row.values, ())),
         ]
         for rank, row in enumerate(rows, 1)
     ]
-    parts["Table"] = table(header, body)
-    failures = [(row, text) for row in rows for text in row.failures]
-    if failures:
-        lines_of = "".join(
-            f"<li>{escape(', '.join(row.values))}: {escape(text)}</li>" for row, text in failures
-        )
-        parts["Table"] += collapsible(f"{len(failures)} failures", f"<ul>{lines_of}</ul>")
-    write_text(out, render_page(title, lead, "", parts))
+    failures = [(", ".join(row.values), text) for row in rows for text in row.failures]
+    parts = {
+        "Best": show([_tile(metric, ended[0]), *map(Tile, keys, ended[0].values)])
+        if ended
+        else Markup(),
+        "All combinations": show([Card("Parallel coordinates", drawing, caption, "full")]),
+        "Table": render("sweep_table.html.jinja", table=Table(header, body), failures=failures),
+    }
+    write_text(out, render_page(title, lead, parts))
     return out
 
 
-def _tile(row: SweepRow) -> tuple[str, str]:
+def _tile(metric: str, row: SweepRow) -> Tile:
     mean, _, deviation = format_pair(row.mean, row.deviation, ".4g").partition(" ± ")
-    return mean, f"± {deviation} over seeds" if deviation else ""
+    return Tile(metric, mean, f"± {deviation} over seeds" if deviation else "")

@@ -6,58 +6,68 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun
 from tacit.report.groups import RunGroup
-from tacit.report.measures import Measure, measures, over_seeds, paired
-from tacit.report.metric_names import metric_form, metric_title, metric_unit
-from tacit.report.page import (
-    collapsible,
-    facts,
+from tacit.report.measures import (
+    OWN_TEST,
+    Measure,
+    measures,
+    metric_form,
+    metric_title,
+    metric_unit,
+    over_seeds,
+    paired,
+    paired_with_first,
+)
+from tacit.report.numbers import (
+    format_alike,
     format_bytes,
     format_duration,
     format_number,
-    table,
-    tile,
+    format_pair,
 )
-from tacit.report.precision import format_alike, format_pair
+from tacit.report.page import Cell, Styled, Table, Tile, show
+from tacit.report.rendering import render
 from tacit.report.spending import guarantee_text
 from tacit.report.statistics import Interval
-from tacit.report.style import CSS_VARIABLES, series_style
 
 
-def run_tiles(run: FinishedRun) -> str:
+def run_tiles(run: FinishedRun) -> list[Tile]:
     """The result of one run in large numbers."""
     summary = run.summary
-    name, cells, tiles = "Loss", _cells(summary.loss, ".4g"), []
+    name, spread, form, unit = "Loss", summary.loss, ".4g", ""
+    tiles = []
     if summary.accuracy is not None:
-        name, cells = "Accuracy", _cells(summary.accuracy, ".2f", " %")
+        name, spread, form, unit = "Accuracy", summary.accuracy, ".2f", " %"
     elif summary.msd is not None:
         msd = format_number(decibels(summary.msd), ".1f", " dB")
-        tiles.append(tile("Mean-square deviation", msd))
-    mean, low, high, average = cells
-    ends = f"clients from {low.removesuffix(' %')} to {high}"
-    tiles.append(tile(f"{name}, mean over clients", mean, ends))
-    tiles.append(tile(f"{name} of the average model", average))
+        tiles.append(Tile("Mean-square deviation", msd))
+    tiles.append(_spread_tile(f"{name}, mean over clients", spread, form, unit))
     if summary.baseline is not None:
         baseline = format_number(summary.baseline, ".2f", " %")
         every = "the most frequent class for every sample"
-        tiles.insert(1, tile("Majority baseline", baseline, every))
+        tiles.insert(1, Tile("Majority baseline", baseline, every))
+    tiles.append(Tile(f"{name} of the average model", _cells(spread, form, unit)[-1]))
     for metric, spread in summary.metrics.items():
-        mean, low, high, _ = _cells(spread, metric_form(metric), metric_unit(metric))
-        ends = f"clients from {low.removesuffix(' %')} to {high}"
-        tiles.append(tile(escape(metric_title(metric)), mean, ends))
+        form, unit = metric_form(metric), metric_unit(metric)
+        tiles.append(_spread_tile(metric_title(metric), spread, form, unit))
     sent = summary.bytes_sent
     each = format_bytes(None if sent is None else sent / max(1, summary.clients))
-    tiles.append(tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
+    tiles.append(Tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
     rounds = f"{summary.rounds:,} rounds"
-    tiles.append(tile("Wall time", format_duration(summary.wall_seconds), rounds))
-    return f'<dl class="tiles">{"".join(tiles)}</dl>\n'
+    return [*tiles, Tile("Wall time", format_duration(summary.wall_seconds), rounds)]
 
 
-def run_table(run: FinishedRun) -> str:
+def _spread_tile(name: str, spread: FinalSpread | None, form: str, unit: str) -> Tile:
+    mean, low, high, _ = _cells(spread, form, unit)
+    return Tile(name, mean, f"clients from {low.removesuffix(' %')} to {high}")
+
+
+def run_numbers(run: FinishedRun) -> Markup:
     """All numbers of one run."""
     summary = run.summary
     rows = [["Loss", *_cells(summary.loss, ".4g")]]
@@ -66,12 +76,12 @@ def run_table(run: FinishedRun) -> str:
     if summary.baseline is not None:
         baseline = format_number(summary.baseline, ".2f", " %")
         rows.insert(1, ["Majority baseline", *[baseline] * 4])
-    for metric, spread in summary.metrics.items():
-        form, unit = metric_form(metric), metric_unit(metric)
-        rows.append([escape(metric_title(metric)), *_cells(spread, form, unit)])
-    for metric, spread in summary.own_test.items():
-        title = escape(metric_title(f"own_test.{metric}"))
-        rows.append([title, *_cells(spread, metric_form(metric), metric_unit(metric))])
+    further = summary.metrics | {
+        f"{OWN_TEST}{metric}": spread for metric, spread in summary.own_test.items()
+    }
+    for metric, spread in further.items():
+        cells = _cells(spread, metric_form(metric), metric_unit(metric))
+        rows.append([metric_title(metric), *cells])
     header = ["At the end", "mean over clients", "lowest client", "highest client", "average model"]
     values = {
         "Algorithm": summary.algorithm,
@@ -86,19 +96,7 @@ def run_table(run: FinishedRun) -> str:
     }
     if summary.msd is None:
         del values["Mean-square deviation"]
-    return table(header, rows) + facts(values)
-
-
-def run_choice(groups: Sequence[RunGroup]) -> str:
-    """Boxes that hide or show runs, for the page's script; "" if there is one run only."""
-    if len(groups) < 2:
-        return ""
-    boxes = "".join(
-        f'<label><input type="checkbox" checked name="{escape(group.label)}" value="{place}"> '
-        f"{_marker(place)}{escape(group.label)}</label>"
-        for place, group in enumerate(groups)
-    )
-    return f'<fieldset class="runs" hidden><legend>Show</legend>{boxes}</fieldset>\n'
+    return show(Table(header, rows), values)
 
 
 def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
@@ -107,48 +105,48 @@ def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
     return [format_number(part, form, unit) for part in parts]
 
 
-def comparison_tables(groups: Sequence[RunGroup]) -> str:
+def comparison(groups: Sequence[RunGroup]) -> Markup:
     """The differences of all metrics; then all numbers of groups and runs, folded."""
     runs = [run for group in groups for run in group.runs]
     every = measures(runs)
-    html = difference_table(groups, every)
     shown = [one for one in every if one.key != "bytes_sent"]
-    titles = [escape(one.title) for one in shown]
+    means = None
     if len(runs) > len(groups):
-        rows = [
-            [title, *(_mean_over_seeds(group, one) for group in groups)]
-            for title, one in zip(titles, shown, strict=True)
-        ]
-        header = ["", *(_marker(place) + escape(one.label) for place, one in enumerate(groups))]
-        means = table(header, rows, "Mean ± standard deviation over seeds")
-        html += collapsible("All means over seeds", means)
+        rows = [[group.label, *(_mean_over_seeds(group, one) for one in shown)] for group in groups]
+        header = ["Run", *(one.title for one in shown)]
+        title = "Mean ± standard deviation over seeds"
+        means = Table(header, rows, title, range(len(groups)))
     # The names of runs of one group have their seeds.
     seeds = ["Seed"] if any(len(group.runs) == 1 for group in groups) else []
     rows = [
         [
-            _marker(place) + escape(group.name_of(run)),
+            group.name_of(run),
             *(format_number(one.value(run.summary), one.form) for one in shown),
             format_bytes(run.summary.bytes_sent),
             format_duration(run.summary.wall_seconds),
-            *([escape(str(run.summary.seed))] if seeds else []),
+            *([str(run.summary.seed)] if seeds else []),
         ]
-        for place, group in enumerate(groups)
+        for group in groups
         for run in group.runs
     ]
-    places = [place for place, group in enumerate(groups) for _ in group.runs]
-    header = ["Run", *titles, "Sent", "Wall time", *seeds]
-    return html + collapsible("Each run", table(header, rows, "At the end of each run", places))
+    series = [place for place, group in enumerate(groups) for _ in group.runs]
+    header = ["Run", *(one.title for one in shown), "Sent", "Wall time", *seeds]
+    return render(
+        "numbers.html.jinja",
+        differences=difference_table(groups, every),
+        means=means,
+        each=Table(header, rows, "At the end of each run", series),
+    )
 
 
-def overview_table(groups: Sequence[RunGroup]) -> str:
+def overview_table(groups: Sequence[RunGroup]) -> Table:
     """A row per group: the first metric and its difference, what leaks, ε, bytes and time."""
     runs = [run for group in groups for run in group.runs]
-    every = measures(runs)
-    columns: dict[str, Callable[[RunGroup], str]] = {}
-    if metrics := [one for one in every if one.is_metric]:
+    columns: dict[str, Callable[[RunGroup], Cell]] = {}
+    if metrics := [one for one in measures(runs) if one.is_metric]:
         first = metrics[0]
-        columns[escape(first.title)] = lambda group: _mean_over_seeds(group, first)
-        if any(_is_paired(group, groups[0]) for group in groups[1:]):
+        columns[first.title] = lambda group: _mean_over_seeds(group, first)
+        if any(paired(group, groups[0], first) is not None for group in groups[1:]):
             columns["Difference"] = lambda group: _difference(group, groups[0], first)
     if any(run.audit is not None for run in runs):
         columns["Safe to take part?"] = lambda group: _answers(group.runs)
@@ -156,32 +154,25 @@ def overview_table(groups: Sequence[RunGroup]) -> str:
         columns["ε"] = lambda group: _guarantee(group.runs)
     columns["Sent"] = lambda group: _mean_text(group, "bytes_sent", format_bytes)
     columns["Wall time"] = lambda group: _mean_text(group, "wall_seconds", format_duration)
-    rows = [
-        [_marker(place) + escape(group.label), *(column(group) for column in columns.values())]
-        for place, group in enumerate(groups)
-    ]
+    rows = [[group.label, *(column(group) for column in columns.values())] for group in groups]
     several = len(runs) > len(groups)
     title = "At the end: mean ± standard deviation over seeds" if several else "At the end"
-    return table(["Run", *columns], rows, title, [*range(len(groups))])
+    return Table(["Run", *columns], rows, title, range(len(groups)))
 
 
-def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> str:
+def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Table:
     """Each group minus the first one, paired by seed, with 95 % confidence intervals.
 
-    "" if no other group shares a seed with the first.
+    It has no rows if no other group shares a seed with the first.
     """
-    first, rows, places = groups[0], [], []
-    for place, group in enumerate(groups[1:], 1):
-        for one in every:
-            found = paired(group, first, one) if one.is_metric else None
-            if found is not None:
-                name = escape(one.title.replace("(%)", "(points)"))
-                row = [_marker(place) + escape(group.name), name, str(found.count)]
-                rows.append([*row, *_difference_cells(found, one.form)])
-                places.append(place)
+    rows, series = [], []
+    for place, group, one, found in paired_with_first(groups, every):
+        name = one.title.replace("(%)", "(points)")
+        cells = _difference_cells(found, one.form)
+        rows.append([group.name, name, str(found.count), *cells])
+        series.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
-    title = f"Difference to {first.name}, paired by seed"
-    return table(header, rows, title, places) if rows else ""
+    return Table(header, rows, f"Difference to {groups[0].name}, paired by seed", series)
 
 
 def _difference_cells(found: Interval, form: str) -> list[str]:
@@ -199,12 +190,6 @@ def _difference_cells(found: Interval, form: str) -> list[str]:
     return [mean, f"{low} to {high}", reading]
 
 
-def _is_paired(group: RunGroup, base: RunGroup) -> bool:
-    """Whether the groups share a seed."""
-    seeds = {run.summary.seed for run in base.runs}
-    return any(run.summary.seed in seeds for run in group.runs)
-
-
 def _difference(group: RunGroup, base: RunGroup, measure: Measure) -> str:
     """The paired difference, mean ± deviation; nothing for the group that others differ from."""
     found = None if group is base else paired(group, base, measure)
@@ -213,14 +198,12 @@ def _difference(group: RunGroup, base: RunGroup, measure: Measure) -> str:
     return format_pair(found.mean, found.deviation, f"+{measure.form}").replace("-", "−")
 
 
-def _answers(runs: Sequence[FinishedRun]) -> str:
+def _answers(runs: Sequence[FinishedRun]) -> Cell:
     """The answers of the audits of some runs, each once."""
     found = {run.audit.answer.verdict: run.audit.answer for run in runs if run.audit is not None}
-    cells = [
-        f'<span class="verdict-cell wrap {one.level}">{escape(one.verdict)}</span>'
-        for one in found.values()
-    ]
-    return "<br>".join(cells) or "not audited"
+    return [
+        Styled(one.verdict, f"verdict-cell wrap {one.level}") for one in found.values()
+    ] or "not audited"
 
 
 def _mean_text(group: RunGroup, key: str, form: Callable[[float | None], str]) -> str:
@@ -240,9 +223,3 @@ def _mean_over_seeds(group: RunGroup, measure: Measure) -> str:
     """Mean and sample deviation, or a dash if a value is missing."""
     found = over_seeds(group, measure)
     return "–" if found is None else format_pair(found.mean, found.deviation, measure.form)
-
-
-def _marker(place: int) -> str:
-    colour, _, symbol = series_style(place)
-    style = f"color:var({CSS_VARIABLES[colour]})"
-    return f'<span class="sign" aria-hidden="true" style="{style}">{symbol}</span> '

@@ -18,11 +18,11 @@ from tacit.report.groups import group_runs
 from tacit.report.paper_files import write_paper_files
 from tacit.report.paper_tables import (
     differences_csv,
-    escape_latex,
     latex_table,
     means_csv,
     runs_csv,
 )
+from tacit.report.rendering import latex
 
 SEEDS = range(4)
 
@@ -124,7 +124,7 @@ def test_latex_has_one_line_per_group_and_escapes(groups):
     odd = [replace(groups[0], name=r"a_b & 50% #1 {x} \y ~ ^ $"), groups[1]]
     text = latex_table(odd)
     escaped = r"a\_b \& 50\% \#1 \{x\} \textbackslash{}y \textasciitilde{} \textasciicircum{} \$"
-    assert escape_latex(odd[0].name) == escaped
+    assert latex(odd[0].name) == escaped
     assert f"    {escaped} & $" in text
     body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
     assert len(body) == 2

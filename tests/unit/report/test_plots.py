@@ -11,9 +11,9 @@ from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
 from tacit.report import plots
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
+from tacit.report.figures import svg
 from tacit.report.finished_run import StoredGraph, StoredPartition
 from tacit.report.plots import Series
-from tacit.report.style import svg
 
 pytestmark = pytest.mark.layout
 

@@ -4,17 +4,18 @@ import csv
 import json
 import math
 import re
-from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from markupsafe import Markup
 
 from support.run_folders import ACCURACY, make_run
 from tacit.core.errors import Misuse
-from tacit.report.page import format_bytes, format_duration, table
+from tacit.report.numbers import format_bytes, format_duration
+from tacit.report.page import Table, show
 from tacit.report.report import write_report
 from tacit.report.statistics import paired_difference
 from tacit.report.stored_audit import config_digest
@@ -81,7 +82,7 @@ def report(tmp_path, monkeypatch):
     """A page with the titles of figures only: most of the time goes into their SVG."""
 
     def only_title(figure, title="", description="", data=None):
-        return f"<svg><title>{escape(title)}</title></svg>"
+        return Markup("<svg><title>{}</title></svg>").format(title)
 
     def write(*folders, **options):
         return Page(
@@ -357,7 +358,7 @@ def test_the_answer_stands_first_then_pictures_tables_and_proofs(report, tmp_pat
     assert words.index(ANSWER["verdict"]) < words.index("81.23 %")
     assert "Client 1 can compute <b>gradients</b>." in words
     assert "algorithm.fresh = true" in page.all("code")
-    assert {"2026-05-06", "m1", "2026-01-02 03:04 UTC", "tacit audit a"} <= set(page.all("span"))
+    assert {"2026-05-06", "m1", "2026-01-02 03:04 UTC", "tacit audit a"} <= set(page.all("td"))
     assert 'class="answer no"' in page.source
 
 
@@ -428,7 +429,7 @@ def test_equal_differences_have_no_interval_and_no_reading(report, tmp_path):
         for name, values in (("lppa", [80.1, 70.2]), ("dsgt", [80.4, 70.5]))
         for seed, value in enumerate(values)
     ]
-    cells = report(*runs).all("td")
+    cells = report(*runs).all("td", "span")
     assert "deviation over seeds is zero: no interval" in cells
     assert not {"higher", "lower"} & set(cells)
 
@@ -496,7 +497,8 @@ def test_texts_have_contrast(one, dark):
 
 
 def test_numbers_are_right_and_texts_left():
-    html = table(["Run", "Sent", "Because"], [["a", "1.2 MB", "it is so"], ["b", "–", "no"]])
+    rows = [["a", "1.2 MB", "it is so"], ["b", "–", "no"]]
+    html = show(Table(["Run", "Sent", "Because"], rows))
     assert '<td role="cell" data-label="Sent">1.2 MB</td>' in html
     assert '<td role="cell" class="text" data-label="Because">it is so</td>' in html
     assert '<th scope="col" role="columnheader" class="text">Because</th>' in html

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import ValidationError
@@ -30,12 +30,15 @@ from tacit.peer.node.sent_audit import SentAudit, audit_sent
 from tacit.report import plots
 from tacit.report.answer_section import answer_html
 from tacit.report.audit_sections import stored_audit
+from tacit.report.figures import svg
 from tacit.report.finished_run import StoredConfusion
-from tacit.report.metric_names import metric_title, metric_unit
-from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
-from tacit.report.predictions_section import confusion_card, warning_box
+from tacit.report.measures import metric_title, metric_unit
+from tacit.report.numbers import format_number
+from tacit.report.page import Card, Cell, Table, render_page, show
+from tacit.report.predictions_section import confusion_card
+from tacit.report.rendering import render
 from tacit.report.spending import epsilon_text
-from tacit.report.style import PALETTE, new_figure, plot_style, svg
+from tacit.report.style import PALETTE, new_figure, plot_style
 
 MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
@@ -76,17 +79,19 @@ def write_node_report(
     answer = with_alternatives(answer_of(found), found, subject.experiment)
     stored = stored_audit(found, answer)
     sections = {
-        "Summary": _summary(audited, records, summary),
-        "Training": _curves(records),
-        **({"Predictions": drawn} if (drawn := _predictions(summary)) else {}),
-        "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
+        "Summary": show(_summary(audited, records, summary)),
+        "Training": render("curves.html.jinja", labels=(), figures=_curves(records)),
+        "Predictions": _predictions(summary),
+        "Graph": show([Card("", svg(named_graph(manifest), "The graph"), shape="square")]),
         **stored.pictures,
-        **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
-        **({"What was really sent": _sent(sent)} if sent is not None else {}),
+        "Warnings": show(_warnings(run / "log.jsonl")),
+        "What was really sent": _sent(sent) if sent is not None else "",
         **stored.tables,
         **stored.proofs,
-        "Configuration": collapsible(
-            "Signed by the operator", f"<pre>{escape(to_toml(manifest.config.as_dict()))}</pre>"
+        "Configuration": render(
+            "configuration.html.jinja",
+            differing=Table((), ()),
+            files=[("Signed by the operator", to_toml(manifest.config.as_dict()))],
         ),
     }
     lead = (
@@ -95,44 +100,52 @@ def write_node_report(
         "Of this node's data, the page tells only how well its model predicts them."
     )
     try:
-        alerts = warning_box(summary.get("alerts", ()))
-        title, top = f"Node {audited.member}", answer_html(stored.answer)
-        write_text(out, render_page(title, lead, alerts, sections, answer=top))
+        page = render_page(
+            f"Node {audited.member}",
+            lead,
+            {name: Markup(html) for name, html in sections.items()},
+            alerts=_alerts(summary),
+            answer=answer_html(stored.answer),
+        )
+        write_text(out, page)
     except OSError as problem:
         raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
     return out
 
 
-def _sent(sent: SentAudit) -> str:
+def _alerts(summary: dict[str, Any]) -> Markup:
+    """Why the accuracy misleads, if it does."""
+    misleading = [("", summary["alerts"])] if summary.get("alerts") else []
+    return render("alerts.html.jinja", unfinished=(), diverged=(), misleading=misleading, notes={})
+
+
+def _sent(sent: SentAudit) -> Markup:
     """What neighbours compute from the transcript."""
-    rows = [
-        [
-            escape(one.who),
-            escape(one.summary),
-            "<br>".join(escape(str(value)) for value in one.recovered) or "–",
-        ]
+    rows: list[list[Cell]] = [
+        [one.who, one.summary, [str(value) for value in one.recovered] or "–"]
         for one in sent.coalitions
     ]
-    notes = "".join(f"<p>Not measured: {escape(note)}</p>\n" for note in sent.notes)
     header = ["neighbours", "what they compute from the messages", "compared with the truth"]
-    lead = f"<p>{escape(sent.coverage[0].upper() + sent.coverage[1:])}.</p>\n"
-    return lead + (table(header, rows) if rows else "") + notes
+    return render(
+        "sent.html.jinja", coverage=sent.coverage, table=Table(header, rows), notes=sent.notes
+    )
 
 
-def _predictions(summary: dict[str, Any]) -> str:
+def _predictions(summary: dict[str, Any]) -> Markup:
     """The confusion matrix of the node's model, if its summary has one."""
     if "confusion" not in summary:
-        return ""
+        return Markup()
     try:
         confusion = StoredConfusion.model_validate(summary["confusion"])
     except ValidationError:
-        return "<p>The confusion matrix in summary.json is damaged.</p>\n"
-    return grid([confusion_card(confusion)])
+        damaged = "The confusion matrix in summary.json is damaged."
+        return show([Card("Confusion matrix", damaged)])
+    return show([confusion_card(confusion)])
 
 
 def _summary(
     audited: AuditedFederation, records: Sequence[dict[str, Any]], summary: dict[str, Any]
-) -> str:
+) -> dict[str, str]:
     last = records[-1] if records else {}
     values = {
         "Iterations": f"{summary.get('steps', last.get('step', 0)):,}",
@@ -152,7 +165,7 @@ def _summary(
         values["Messages rejected"] = str(summary["rejected"])
     if privacy := summary.get("privacy"):
         values["Privacy spent"] = _spent(privacy)
-    return facts(values)
+    return values
 
 
 def _spent(privacy: dict[str, Any]) -> str:
@@ -168,9 +181,7 @@ def _neighbours(audited: AuditedFederation) -> list[str]:
     return list(dict.fromkeys(member.name for member in near))
 
 
-def _curves(records: Sequence[dict[str, Any]]) -> str:
-    if not records:
-        return "<p>No round was recorded.</p>\n"
+def _curves(records: Sequence[dict[str, Any]]) -> list[Card]:
     cards = []
     further = dict.fromkeys(name for one in records for name in one.get("metrics", {}))
     labels = {"accuracy": "accuracy (%)", "loss": "loss"} | {name: name for name in further}
@@ -179,8 +190,8 @@ def _curves(records: Sequence[dict[str, Any]]) -> str:
         points = [(number, value) for number, value in values if value is not None]
         if points:
             figure = svg(_curve(points, label), label, "Of this node's model, by round.")
-            cards.append(card(f"{metric_title(key)} on own data", figure))
-    return grid(cards)
+            cards.append(Card(f"{metric_title(key)} on own data", figure))
+    return cards
 
 
 @plot_style()
@@ -192,12 +203,11 @@ def _curve(points: Sequence[tuple[int, float]], label: str) -> Figure:
     return figure
 
 
-def _warnings(log: Path) -> str:
+def _warnings(log: Path) -> Table:
     """The last warnings and errors of a log, if it is kept in the folder."""
-    if not log.exists():
-        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ()
     rows = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in lines:
         try:
             event = json.loads(line)
         except ValueError:
@@ -205,5 +215,5 @@ def _warnings(log: Path) -> str:
         if isinstance(event, dict) and event.get("level") in ("warning", "error"):
             why = event.get("why") or event.get("reason") or ""
             cells = (event.get("time"), event["level"], event.get("event"), why)
-            rows.append([escape(str(cell)) for cell in cells])
-    return table(["time", "level", "event", "why"], rows[-MAX_EVENTS:]) if rows else ""
+            rows.append([str(cell) for cell in cells])
+    return Table(["time", "level", "event", "why"], rows[-MAX_EVENTS:])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.report.precision import format_alike, format_pair
+from tacit.report.numbers import format_alike, format_pair
 
 
 @pytest.mark.parametrize(

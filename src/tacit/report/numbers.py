@@ -1,4 +1,4 @@
-"""Numbers with their spread as text: both to the same decimal place, and none rounded away."""
+"""Numbers as text: with units, and with their spread to the same decimal place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,35 @@ SPREAD_DIGITS = 2  # significant digits of a spread, at least
 MOST_EXTRA = 4
 # Values outside of these have an exponent.
 SMALLEST, LARGEST = 1e-4, 1e7
+
+
+def format_number(value: float | None, form: str = ".4g", unit: str = "") -> str:
+    """A number in a format, or a dash if there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:{form}}{unit}"
+
+
+def format_bytes(count: float | None) -> str:
+    """A number of bytes in decimal units, such as "1.23 MB"."""
+    if count is None or not math.isfinite(count):
+        return "–"
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if abs(count) < 999.5 or unit == "PB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """A time such as "12.3 s", "4 min 05 s" or "2 h 13 min"."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def format_pair(mean: float, deviation: float, form: str) -> str:
