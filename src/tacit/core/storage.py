@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import Misuse
+
+# The end of the name of a temporary file.
+PART = re.compile(r"\.[0-9a-f]{8}\.part$")
 
 
 @contextmanager
@@ -35,6 +39,13 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path, pattern: re.Pattern[str]) -> None:
+    """Remove what a killed process has left of files with such names; see `replacing`."""
+    for part in folder.glob("*.part"):
+        if pattern.fullmatch(PART.sub("", part.name)):
+            part.unlink(missing_ok=True)
 
 
 def require_writable(folder: Path) -> None:

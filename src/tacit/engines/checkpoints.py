@@ -37,8 +37,10 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
             for _ in hosted.group.gather(rows, _counts(shapes[name][0], hosted)):
                 raise AssertionError("rows arrived at a process that writes nothing")
         return
-    with single.writing(folder, checkpoint.step, keep) as part:
-        header: dict[str, Any] = {"__metadata__": single.metadata(checkpoint)}
+    files, file_name = single.files_in(folder), single.name_of(checkpoint.step)
+    with files.writing(file_name) as part:
+        metadata = files.metadata(single.facts_of(checkpoint))
+        header: dict[str, Any] = {"__metadata__": metadata}
         end = 0
         for name, rows in fields.items():
             count, width = shapes[name]
@@ -62,6 +64,7 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
                 indices = hosted.row_indices(count, rank)[piece]
                 mapped[indices] = block.contiguous().view(torch.uint8).numpy()
             mapped.flush()
+    files.remove_old(keep, but=file_name)
 
 
 def load_latest(
@@ -94,7 +97,7 @@ def load_latest(
     if found is None:
         return None
     state = {}
-    path = single.path_of(folder, found["facts"]["step"])
+    path = folder / single.name_of(found["facts"]["step"])
     opened: Any = safe_open(path, framework="pt") if group.rank == 0 else nullcontext()
     with opened as tensors:
         for name, (dtype, count, width) in found["layout"].items():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core import storage
 from tacit.core.errors import Misuse
+from tacit.record.checkpoint_files import UNREADABLE, CheckpointFiles
 
 FORMAT = "tacit-checkpoint-1"
+FILE = re.compile(r"step-(\d{9})\.safetensors")
 # The name of local parameters in the file, which no field of a state has.
 LOCAL = "local parameters"
 # Before the names of late rows; no field of a state has it.
@@ -56,44 +56,26 @@ class Checkpoint:
         return tensors_of(self.state) | own | late
 
 
+def files_in(folder: Path) -> CheckpointFiles:
+    """The checkpoints of a run in a folder."""
+    return CheckpointFiles(folder, FORMAT, FILE, lambda name: int(name[1]))
+
+
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     """Write a checkpoint atomically and remove all but the newest `keep`."""
-    from safetensors.torch import save_file
-
-    # Fields may be views or share memory (DSGT's first tracker is its gradient), which safetensors
-    # does not allow.
-    tensors = {
-        name: rows.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, rows in checkpoint.tensors.items()
-    }
-    with writing(folder, checkpoint.step, keep) as part:
-        save_file(tensors, part, metadata=metadata(checkpoint))
-    return path_of(folder, checkpoint.step)
+    files, name = files_in(folder), name_of(checkpoint.step)
+    path = files.write(name, checkpoint.tensors, facts_of(checkpoint))
+    files.remove_old(keep, but=name)
+    return path
 
 
-def metadata(checkpoint: Checkpoint) -> dict[str, str]:
+def facts_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """What a file holds besides the tensors."""
-    facts = {name: getattr(checkpoint, name) for name in FACTS}
-    return {"tacit": json.dumps({"format": FORMAT} | facts)}
+    return {name: getattr(checkpoint, name) for name in FACTS}
 
 
-@contextmanager
-def writing(folder: Path, step: int, keep: int) -> Iterator[Path]:
-    """Yield the temporary path of a checkpoint; on success rename it and remove old checkpoints."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = path_of(folder, step)
-    # A killed run may have left part of a file, which would keep its room on the disk.
-    for stale in folder.glob("*.part"):
-        stale.unlink(missing_ok=True)
-    with storage.replacing(path, durable=True) as part:
-        yield part
-    for old in _newest_first(folder)[keep:]:
-        if old != path:
-            old.unlink()
-
-
-def path_of(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:09d}.safetensors"
+def name_of(step: int) -> str:
+    return f"step-{step:09d}.safetensors"
 
 
 def load_latest(
@@ -104,11 +86,11 @@ def load_latest(
     Damaged files are skipped; if all are damaged, Misuse is raised. On the device "meta" the
     tensors have shapes only.
     """
-    problems = []
-    for path in _newest_first(folder):
+    problems, files = [], files_in(folder)
+    for path in files.newest_first():
         try:
-            checkpoint = _load(path, algorithm, device)
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            checkpoint = _load(files, path, algorithm, device)
+        except UNREADABLE as problem:
             problems.append(f"{path.name}: {problem}")
             continue
         if checkpoint.fingerprint != fingerprint:
@@ -127,14 +109,10 @@ def load_latest(
 
 def saved_fingerprint(folder: Path) -> str | None:
     """The fingerprint in the newest checkpoint of a folder; None if it has no readable one."""
-    from safetensors import SafetensorError, safe_open
-
-    for path in _newest_first(folder):
-        with (
-            suppress(SafetensorError, OSError, ValueError, KeyError, TypeError),
-            safe_open(path, framework="pt") as file,
-        ):
-            return str(json.loads((file.metadata() or {})["tacit"])["fingerprint"])
+    files = files_in(folder)
+    for path in files.newest_first():
+        with suppress(*UNREADABLE):
+            return str(files.facts(path)["fingerprint"])
     return None
 
 
@@ -144,40 +122,22 @@ def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         Misuse: If the folder has none, or it is damaged.
     """
-    for path in _newest_first(folder):
+    files = files_in(folder)
+    for path in files.newest_first():
         try:
-            return _read(path, "cpu")
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            return files.read(path)
+        except UNREADABLE as problem:
             raise Misuse(f"{path} cannot be read: {problem}.", "Run it again.") from None
     raise Misuse(f"There is no checkpoint in {folder}.", "Run it again, to the end.")
 
 
-def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
-    tensors, facts = _read(path, device)
+def _load(
+    files: CheckpointFiles, path: Path, algorithm: Algorithm, device: torch.device | str
+) -> Checkpoint:
+    tensors, facts = files.read(path, device)
     local = tensors.pop(LOCAL, None)
     late = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LATE)}
     late = {name.removeprefix(LATE): rows for name, rows in late.items()}
     state = algorithm.state_class(**tensors)
     required = {name: facts[name] for name in FACTS if name != "privacy"}
     return Checkpoint(state, **required, privacy=facts.get("privacy"), local=local, late_rows=late)
-
-
-def _read(path: Path, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
-
-    shapes_only = str(device) == "meta"
-    try:
-        with safe_open(path, framework="pt", device="cpu" if shapes_only else str(device)) as file:
-            facts = json.loads((file.metadata() or {})["tacit"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            # Copies, because the tensors of safe_open are mapped from the file and change with it.
-            tensors = {name: x.to(device, copy=True) for name, x in tensors.items()}
-    except SafetensorError as problem:
-        raise ValueError(str(problem)) from None
-    if facts["format"] != FORMAT:
-        raise ValueError(f"unknown format {facts['format']!r}")
-    return tensors, facts
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"step-{'[0-9]' * 9}.safetensors"), reverse=True)

@@ -133,3 +133,15 @@ def test_on_a_full_disk_nothing_is_lost_and_no_partial_file_stays(tmp_path, monk
         "messages-000001-000000001.bin",
     ]
     assert CheckpointStore(tmp_path).load("f")[0].step == 1
+
+
+def test_parts_of_killed_nodes_go_and_those_of_other_programs_stay(tmp_path):
+    ours = (
+        "messages-000001-000000003.bin.0123abcd.part",
+        "generation-000001-step-000000003.safetensors.0123abcd.part",
+        "generation-000002-rejoin.safetensors.0123abcd.part",
+    )
+    for name in (*ours, "movie.mkv.part"):
+        (tmp_path / name).write_text("part")
+    CheckpointStore(tmp_path).save(checkpoint(4))
+    assert [path.name for path in tmp_path.glob("*.part")] == ["movie.mkv.part"]

@@ -94,6 +94,16 @@ def test_other_files_are_left_alone(tmp_path):
     assert names(tmp_path) == ["notes.txt", "step-000000003.safetensors", "step-1.safetensors"]
 
 
+def test_parts_of_killed_runs_go_and_those_of_other_programs_stay(tmp_path):
+    for name in ("movie.mkv.part", "step-1.part", "notes.0123abcd.part"):
+        (tmp_path / name).write_text("another program writes it")
+    (tmp_path / "step-000000003.safetensors.0123abcd.part").write_text("a killed run's")
+    save(tmp_path, checkpoint(4))
+    assert names(tmp_path) == [
+        "movie.mkv.part", "notes.0123abcd.part", "step-000000004.safetensors", "step-1.part"
+    ]  # fmt: skip
+
+
 def test_no_unfinished_file_is_left(tmp_path):
     save(tmp_path, checkpoint())
     assert names(tmp_path) == ["step-000000007.safetensors"]

@@ -13,20 +13,16 @@ all messages since then.
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-
 from tacit.core import storage
 from tacit.peer.federation.absence import roster_order
-from tacit.peer.wire.messages import Envelope, ExchangeId, Tensors, WireMessage, raw_bytes
+from tacit.peer.wire.messages import Envelope, ExchangeId, Tensors, WireMessage
+from tacit.record.checkpoint_files import UNREADABLE, CheckpointFiles
 
 FORMAT = "tacit-node-1"
 CHECKPOINT_FILE = re.compile(r"generation-(\d{6,})-(?:rejoin|step-(\d{9}))\.safetensors")
@@ -34,9 +30,6 @@ MESSAGES_FILE = re.compile(r"messages-\d{6,}-\d{9}\.bin")
 KEPT = 2  # checkpoints
 MIN_MAPPED_BYTES = 1 << 20  # of a message that is kept in its file instead of in memory
 METADATA = ("federation", "generation", "step", "rejoin", "wall_seconds", "data_digest")
-
-# What broken files raise.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,29 +61,23 @@ class MessageLocation:
 
 class CheckpointStore:
     def __init__(self, folder: Path) -> None:
+        self._files = CheckpointFiles(
+            folder, FORMAT, CHECKPOINT_FILE, _roster_and_step, with_digest=True
+        )
         self._folder = folder
         self._locations: dict[Envelope, MessageLocation] = {}  # in the newest checkpoint
 
     def save(self, checkpoint: NodeCheckpoint) -> None:
         """Write a checkpoint and remove all but the newest two."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # A killed node may have left partial files, which would use up the disk.
-        for stale in self._folder.glob("*.part"):
-            stale.unlink(missing_ok=True)
+        storage.remove_parts(self._folder, MESSAGES_FILE)
         locations = self._write_messages(checkpoint)
-        tensors = {tag: rows.detach().cpu().clone() for tag, rows in checkpoint.state.items()}
-        metadata: dict[str, Any] = {"format": FORMAT}
-        metadata |= {name: getattr(checkpoint, name) for name in METADATA}
-        metadata["messages"] = [
+        facts: dict[str, Any] = {name: getattr(checkpoint, name) for name in METADATA}
+        facts["messages"] = [
             {"envelope": envelope.to_dict(), "location": vars(location)}
             for envelope, location in locations.items()
         ]
-        metadata["sha256"] = _digest(metadata, tensors)
-        with storage.replacing(self._folder / checkpoint.file, durable=True) as part:
-            try:
-                save_file(tensors, part, metadata={"tacit": json.dumps(metadata)})
-            except SafetensorError as problem:  # raised instead of OSError if the disk is full
-                raise OSError(str(problem)) from None
+        self._files.write(checkpoint.file, checkpoint.state, facts)
         self._locations = locations
         self._remove_old()
 
@@ -117,7 +104,7 @@ class CheckpointStore:
     def load(self, federation: str) -> tuple[NodeCheckpoint | None, list[str]]:
         """Load the newest usable checkpoint, if any; also return why newer ones were skipped."""
         problems = []
-        for path in self.newest_first():
+        for path in self._files.newest_first():
             try:
                 checkpoint, locations = self._load(path)
             except UNREADABLE as problem:
@@ -136,10 +123,7 @@ class CheckpointStore:
         return [path for path in self.newest_first() if roster_and_step(path) > limit]
 
     def newest_first(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return []
-        files = (path for path in self._folder.iterdir() if CHECKPOINT_FILE.fullmatch(path.name))
-        return sorted(files, key=roster_and_step, reverse=True)
+        return self._files.newest_first()
 
     def _write_messages(self, checkpoint: NodeCheckpoint) -> dict[Envelope, MessageLocation]:
         """Write the messages that are not on disk yet; return where all of them are."""
@@ -162,13 +146,13 @@ class CheckpointStore:
 
     def _remove_old(self) -> None:
         """Remove old checkpoints, and files of messages that no kept checkpoint needs."""
-        files = self.newest_first()
-        for old in files[KEPT:]:
-            old.unlink()
+        self._files.remove_old(KEPT)
         needed = {location.file for location in self._locations.values()}
-        for path in files[1:KEPT]:
+        for path in self._files.newest_first()[1:]:
             try:
-                needed |= {entry["location"]["file"] for entry in _metadata(path)["messages"]}
+                needed |= {
+                    entry["location"]["file"] for entry in self._files.facts(path)["messages"]
+                }
             except UNREADABLE:
                 return  # a damaged checkpoint: what it needs is unknown
         for path in self._folder.iterdir():
@@ -176,15 +160,7 @@ class CheckpointStore:
                 path.unlink()
 
     def _load(self, path: Path) -> tuple[NodeCheckpoint, dict[Envelope, MessageLocation]]:
-        metadata = _metadata(path)
-        with safe_open(path, framework="pt") as file:
-            # Cloned, because the tensors are mapped from the file and would change with it.
-            tensors = {tag: file.get_tensor(tag).clone() for tag in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata["format"] != FORMAT:
-            raise ValueError(f"unknown format {metadata['format']!r}")
-        sha256 = metadata.pop("sha256")
-        if _digest(metadata, tensors) != sha256:
-            raise ValueError("its checksum does not match")
+        tensors, metadata = self._files.read(path)
         messages, locations = [], {}
         for entry in metadata.pop("messages"):
             exchange = ExchangeId(**entry["envelope"].pop("exchange"))
@@ -211,30 +187,16 @@ class CheckpointStore:
 
 def roster_and_step(path: Path) -> tuple[tuple[int, int], int]:
     """Roster and step of a checkpoint file, which order them; a rejoin has step −1."""
-    found = CHECKPOINT_FILE.fullmatch(path.name)
-    assert found is not None
-    return roster_order(int(found[1])), -1 if found[2] is None else int(found[2])
+    name = CHECKPOINT_FILE.fullmatch(path.name)
+    assert name is not None
+    return _roster_and_step(name)
+
+
+def _roster_and_step(name: re.Match[str]) -> tuple[tuple[int, int], int]:
+    return roster_order(int(name[1])), -1 if name[2] is None else int(name[2])
 
 
 def _map(path: Path) -> memoryview:
     """The bytes of a file, which stay readable after the file is removed."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata: dict[str, Any] = json.loads((file.metadata() or {})["tacit"])
-    except SafetensorError as problem:
-        raise ValueError(str(problem)) from None
-    return metadata
-
-
-def _digest(metadata: Mapping[str, Any], tensors: Tensors) -> str:
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for tag in sorted(tensors):
-        rows = tensors[tag]
-        digest.update(f"{tag}:{rows.dtype}:{tuple(rows.shape)};".encode())
-        digest.update(raw_bytes(rows))
-    return digest.hexdigest()
