@@ -140,6 +140,13 @@ def test_default_adversaries_and_only_proofs(audit, config, written):
     assert "membership" not in printed
 
 
+def test_sample_canaries_are_measured_without_attacks(audit, config, written):
+    audit(f"{config} {QUICK} --out a --adversary eavesdropper --sample-canaries 20")
+    measured = written("a")[0]["adversaries"][0]["measured"]
+    assert [one["coins"] for one in measured.pop("sample_canaries")] == [20]
+    assert not any(measured.values())
+
+
 def test_json_output(audit, config, written):
     named = "--adversary curious(1) --adversary curious(2)+eavesdropper --victim 0 --victim 2"
     plain = json.loads(audit(f"{config} {QUICK} {named} --json --out here"))

@@ -294,7 +294,7 @@ def _has_defect(finding: Finding) -> bool:
     result = finding.result
     return any(
         one.is_defect and one.victim == finding.verdict.victim
-        for one in (*result.canaries, *result.gradient_canaries)
+        for one in (*result.canaries_of("client"), *result.canaries_of("gradient"))
     )
 
 

@@ -199,15 +199,8 @@ def _with_canaries(
     result: AdversaryResult, canaries: CanaryMeasurements, others: Sequence[AdversaryResult]
 ) -> AdversaryResult:
     """The result with its canaries; those of others are used again if they see the same."""
-    adversary, ledgers = result.adversary, result.ledgers
-    earlier = [one for other in others for one in other.canaries]
-    sums = [one for other in others for one in other.gradient_canaries]
-    return replace(
-        result,
-        canaries=canaries.of_clients(adversary, ledgers, earlier),
-        gradient_canaries=canaries.of_sums(adversary, ledgers, sums),
-        sample_canaries=canaries.of_samples(adversary, ledgers),
-    )
+    earlier = [measured for other in others for measured in other.canaries]
+    return replace(result, canaries=canaries.of(result.adversary, result.ledgers, earlier))
 
 
 def _coalitions(

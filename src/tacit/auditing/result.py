@@ -15,10 +15,7 @@ from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.coalition_bounds import CoalitionBound
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.canaries.client import ClientCanaries
-from tacit.auditing.canaries.gradient import GradientCanaries
-from tacit.auditing.canaries.sample import SampleCanaries
-from tacit.auditing.canaries.trials import TrialsResult
+from tacit.auditing.canaries.result import KINDS as CANARIES, CanaryResult, Kind
 from tacit.auditing.client_names import client_name
 from tacit.auditing.sum_verdicts import sum_headline, sum_summary
 from tacit.auditing.symbolic.exposure import Exposure
@@ -68,7 +65,7 @@ class Verdict:
         ledger: Ledger,
         reconstructions: Sequence[ReconstructionResult],
         memberships: Sequence[MembershipResult],
-        canaries: Sequence[TrialsResult | SampleCanaries] = (),
+        canaries: Sequence[CanaryResult] = (),
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim = leakage.victim
@@ -97,19 +94,20 @@ class AdversaryResult:
     ledgers: list[Ledger]  # per honest victim
     reconstructions: list[ReconstructionResult]
     memberships: list[MembershipResult]
-    canaries: list[ClientCanaries] = field(default_factory=list)  # per victim with a bound
-    gradient_canaries: list[GradientCanaries] = field(default_factory=list)  # of sums over samples
-    sample_canaries: list[SampleCanaries] = field(default_factory=list)  # if asked for
+    canaries: list[CanaryResult] = field(default_factory=list)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
-        canaries: list[TrialsResult | SampleCanaries]
-        canaries = [*self.canaries, *self.gradient_canaries, *self.sample_canaries]
         return [
-            Verdict.of(*pair, self.reconstructions, self.memberships, canaries) for pair in pairs
+            Verdict.of(*pair, self.reconstructions, self.memberships, self.canaries)
+            for pair in pairs
         ]
+
+    def canaries_of(self, kind: Kind) -> list[CanaryResult]:
+        """The canaries of one kind."""
+        return [result for result in self.canaries if result.kind == kind]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -120,9 +118,10 @@ class AdversaryResult:
             "measured": {
                 "inversion": [result.as_dict() for result in self.reconstructions],
                 "membership": [result.as_dict() for result in self.memberships],
-                "client_canaries": [found.as_dict() for found in self.canaries],
-                "gradient_canaries": [found.as_dict() for found in self.gradient_canaries],
-                "sample_canaries": [found.as_dict() for found in self.sample_canaries],
+                **{
+                    f"{kind}_canaries": [result.as_dict() for result in self.canaries_of(kind)]
+                    for kind in CANARIES
+                },
             },
         }
 
@@ -220,7 +219,7 @@ def _plain_summary(audit: Audit) -> str:
     if all(ledger.only_sum_of is not None for _, ledger in every):
         shared = audit.setting.graph.clients, audit.iterations, audit.setting.algorithm
         sentences = [
-            sum_summary(result.adversary, ledger, *shared, result.gradient_canaries)
+            sum_summary(result.adversary, ledger, *shared, result.canaries_of("gradient"))
             for result, ledger in every
         ]
         return " ".join(dict.fromkeys(sentences[:MOST_SENTENCES]))

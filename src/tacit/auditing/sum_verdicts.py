@@ -9,7 +9,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.canaries.gradient import GradientCanaries
+from tacit.auditing.canaries.result import CanaryResult
 from tacit.privacy.planning import round_up
 
 
@@ -28,7 +28,7 @@ def sum_summary(
     clients: int,
     iterations: int,
     algorithm: Algorithm,
-    canaries: Sequence[GradientCanaries] = (),
+    canaries: Sequence[CanaryResult] = (),
 ) -> str:
     """One sentence: what an adversary learns of a victim, the guarantee, and what was measured."""
     learns = _learns(adversary, ledger, clients)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -111,7 +112,7 @@ def audit(
         typer.Option(
             min=0,
             help="Train again with so many wrongly labelled samples, each among the victim's data "
-            "by chance: a lower bound on ε for one sample.",
+            "by chance: a lower bound on ε for one sample, also with --no-attacks.",
         ),
     ] = 0,
     out: Annotated[
@@ -186,6 +187,8 @@ def audit(
         options = AttackOptions(
             restarts, seconds, keys.seed, keys.device, sample_canaries=sample_canaries
         )
+        # Without attacks, only the canaries that are asked for.
+        alone = replace(options, canary_trials=options.canary_trials if canaries else 0)
         with ProgressBar(Console(stderr=True)) as progress:
             found[label] = auditing.audit(
                 subject,
@@ -194,7 +197,7 @@ def audit(
                 iterations=iterations,
                 delta=delta,
                 attacks=attacks is not False and options,
-                canaries=options if canaries else None,
+                canaries=alone if canaries or sample_canaries else None,
                 progress=progress,
             )
             written, page = auditing.write_audit(

@@ -11,7 +11,7 @@ from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.answer import Answer, answer_of
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.canaries.trials import TrialsResult
+from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.client_names import client_name
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
@@ -214,8 +214,8 @@ def _bounded(audit: Audit) -> Markup:
         for result, ledger in ledgers
     ]
     assumptions = [text for _, ledger in ledgers for text in ledger.upper.assumptions]
-    clients = [(result, one) for result in audit.results for one in result.canaries]
-    sums = [(result, one) for result in audit.results for one in result.gradient_canaries]
+    clients = [(result, one) for result in audit.results for one in result.canaries_of("client")]
+    sums = [(result, one) for result in audit.results for one in result.canaries_of("gradient")]
     return render(
         "audit_bounded.html.jinja",
         bounds=Table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows),
@@ -238,7 +238,7 @@ def _bounded(audit: Audit) -> Markup:
     )
 
 
-def _canary_table(every: Sequence[tuple[AdversaryResult, TrialsResult]]) -> Table:
+def _canary_table(every: Sequence[tuple[AdversaryResult, CanaryResult]]) -> Table:
     rows: list[list[Cell]] = []
     for result, found in every:
         gaussian = found.gaussian_epsilon
@@ -249,7 +249,7 @@ def _canary_table(every: Sequence[tuple[AdversaryResult, TrialsResult]]) -> Tabl
                 f"{found.iterations:,}",
                 f"ε ≥ {found.lower.epsilon:.3g}",
                 "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
-                f"ε ≤ {found.upper.epsilon:.3g}",
+                "–" if found.upper is None else f"ε ≤ {found.upper.epsilon:.3g}",
                 f"{found.trials:,}",
                 Styled("a defect of the analysis") if found.is_defect else "consistent",
             ]

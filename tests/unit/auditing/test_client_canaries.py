@@ -12,14 +12,14 @@ from scipy import optimize
 import tacit
 from tacit.algorithms.diffusion import ModelState, adapt
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.canaries.client import client_canaries
-from tacit.auditing.canaries.copies import (
-    CanaryObjective,
-    disjoint_copies,
+from tacit.auditing.canaries.client_likelihood import ClientLikelihood, worst_signs
+from tacit.auditing.canaries.copies import disjoint_copies, run_copies
+from tacit.auditing.canaries.objectives import (
+    GradientCanaries,
     random_directions,
-    run_copies,
+    random_gradients,
 )
-from tacit.auditing.canaries.likelihood import CoinLikelihood, worst_signs
+from tacit.auditing.canaries.trials import canary_trials
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox
@@ -43,7 +43,7 @@ def measured(algorithm, *, clip=L2, adversary="curious(1)", trials=20_000, **opt
     """Client canaries of client 0."""
     task = tacit.quadratic(torch.eye(7).repeat(5, 1, 1), torch.zeros(5, 7))
     setting = Setting(algorithm, replace(task, clip=clip), RING)
-    return client_canaries(setting, adversary, iterations=STEPS, trials=trials, **options)
+    return canary_trials(setting, adversary, iterations=STEPS, trials=trials, **options)
 
 
 @pytest.mark.slow
@@ -122,8 +122,8 @@ def test_scores_have_the_distribution_that_the_ledger_assumes(who):
     """
     algorithm, clip = pd_lms(3.0), Clip(1.0)
     run = run_on_symbols(algorithm, RING, STEPS)
-    likelihood = CoinLikelihood.of(run, Adversary.parse(who), 0, clip)
-    canaries = CanaryObjective.random(4000, 5, 3, clip, likelihood.signs, 0, torch.float64)
+    likelihood = ClientLikelihood.of(run, Adversary.parse(who), 0, clip)
+    canaries = random_gradients(4000, 5, 3, clip, likelihood.signs, 0, torch.float64)
     noise = Philox(0, 3, torch.float64)
     observed = run_copies(algorithm, disjoint_copies(RING, 4000), STEPS, canaries, noise)
     centred = likelihood.scores(observed) * canaries.coins[:, 0].numpy()
@@ -138,7 +138,7 @@ def test_every_copy_runs_as_the_graph_alone():
     star = tacit.Topology.star(4).mixing()
     coins = torch.tensor([[1.0, -1, 1, 1], [-1, -1, 1, -1]])
     directions = random_directions(2, 3, clip, 0)
-    canaries = CanaryObjective(coins, directions, {}, clip, torch.float64)
+    canaries = GradientCanaries(coins, directions, {}, clip, torch.float64)
     seen = run_copies(
         algorithm, disjoint_copies(star, 2), 2, canaries, Philox(0, 3, torch.float64)
     ).seen
@@ -158,7 +158,7 @@ def test_every_copy_runs_as_the_graph_alone():
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_canaries_are_as_long_as_the_clip_allows(norm):
     clip = Clip(3.0, norm)
-    objective = CanaryObjective(
+    objective = GradientCanaries(
         torch.ones(5, 2), random_directions(5, 4, clip, 1), {7: -1.0}, clip, torch.float32
     )
     rows = objective.grad(torch.zeros(10, 4), 0)
@@ -199,5 +199,5 @@ def test_what_cannot_be_measured_is_said():
     algorithm = pd_lms(3.0)
     run = run_on_symbols(algorithm, RING, STEPS)
     unseen = replace(run, plain_messages=frozenset(range(len(run.transcript.messages))))
-    reason = CoinLikelihood.of(unseen, Adversary.curious(1), 0, Clip(1.0))
+    reason = ClientLikelihood.of(unseen, Adversary.curious(1), 0, Clip(1.0))
     assert "no message depends" in reason

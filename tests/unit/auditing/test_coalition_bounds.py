@@ -122,7 +122,7 @@ def test_other_algorithms_are_not_said_to_learn_sums_only():
 
 def test_lower_bounds_are_beside_the_upper_ones():
     audit = audited(canaries=AttackOptions(canary_trials=4_000))
-    (one,), (two,) = (result.gradient_canaries for result in audit.results)
+    (one,), (two,) = (result.canaries_of("gradient") for result in audit.results)
     for found, result in ((one, audit.results[0]), (two, audit.results[1])):
         assert found.iterations == STEPS
         assert found.lower.epsilon < found.upper.epsilon == result.ledgers[0].whole_run.epsilon

@@ -10,11 +10,11 @@ import torch
 import tacit
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
 from tacit.auditing.bounds.whole_run import whole_run_bound
-from tacit.auditing.canaries import gradient
+from tacit.auditing.canaries import trials as trials_module
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
-from tacit.auditing.canaries.gradient import gradient_canaries
-from tacit.auditing.canaries.sample_objective import SampleObjective
-from tacit.auditing.canaries.sampled_likelihood import SampledLikelihood
+from tacit.auditing.canaries.objectives import random_samples
+from tacit.auditing.canaries.sample_likelihood import SampleLikelihood
+from tacit.auditing.canaries.trials import canary_trials
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.hosted_clients import Sampling
 from tacit.core.randomness import Philox
@@ -44,7 +44,7 @@ def measured(setting, adversary=ONE, trials=20_000, **options):
     upper = whole_run_bound(
         algorithm, RING, adversary, 0, STEPS, clip=None, parameters=parameters, delta=DELTA
     )
-    return gradient_canaries(setting, run, adversary, 0, upper, trials=trials, **options)
+    return canary_trials(setting, adversary, analysed=(run, upper), trials=trials, **options)
 
 
 @pytest.mark.parametrize("kind", [PrivateSGD, Decor])
@@ -155,11 +155,11 @@ def test_noisy_sums_have_the_distribution_that_the_bound_assumes(kind, adversary
     setting, copies = prepared(kind), 4_000
     run = run_on_symbols(setting.algorithm, RING, STEPS, common_start=True)
     who = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
-    likelihood = SampledLikelihood.of(run, who, 0)
-    canaries = SampleObjective.random(copies, N, 0, 2, 1.0, 7, torch.float64)
+    likelihood = SampleLikelihood.of(run, who, 0)
+    canaries = random_samples(copies, N, 0, 2, 1.0, 7, torch.float64)
     observed = run_copies(
         setting.algorithm, disjoint_copies(RING, copies), STEPS, canaries,
-        Philox(3, 2, torch.float64), sorted(likelihood.component),
+        Philox(3, 2, torch.float64), likelihood.component,
     )  # fmt: skip
     sums = likelihood.noisy_sums(observed) / likelihood.deviations
     there, few = canaries.coins.numpy(), 5 / math.sqrt(copies / 2)
@@ -180,18 +180,18 @@ def test_the_same_sums_are_measured_once():
 
 
 def test_time_is_limited_and_said_so(monkeypatch):
-    monkeypatch.setattr(gradient, "NUMBERS", 1)
+    monkeypatch.setattr(SampleLikelihood, "numbers", 1)
     calls = []
     found = measured(
         prepared(PrivateSGD), trials=10_000, seconds=0.0,
         progress=lambda what, done, of: calls.append(done),
     )  # fmt: skip
     assert found.stopped
-    assert calls == [found.trials] == [gradient.FEWEST]
+    assert calls == [found.trials] == [trials_module.FEWEST]
 
 
 def test_a_canary_is_as_long_as_clipping_allows():
-    canaries = SampleObjective.random(50, N, 2, 3, 0.5, 0, torch.float32)
+    canaries = random_samples(50, N, 2, 3, 0.5, 0, torch.float32)
     always = Sampling(
         1.0, 0.5, lambda rows, width: torch.zeros(len(rows), width, dtype=torch.int64)
     )
@@ -207,4 +207,4 @@ def test_a_canary_is_as_long_as_clipping_allows():
 def test_reasons_against_a_measurement():
     algorithm = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(1.0))
     run = run_on_symbols(algorithm, RING, 2)
-    assert "sums over samples" in SampledLikelihood.of(run, ONE, 0)
+    assert "sums over samples" in SampleLikelihood.of(run, ONE, 0)

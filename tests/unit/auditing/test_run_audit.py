@@ -635,15 +635,15 @@ def test_sample_canaries_are_measured_on_request():
     options = replace(LITTLE, canary_trials=0, sample_canaries=60)
     found = audited(DSG, ["curious(1)", "eavesdropper"], MANY_DIGITS, attacks=options)
     for result in found.results:
-        (canaries,), (verdict,) = result.sample_canaries, result.verdicts
+        (canaries,), (verdict,) = result.canaries_of("sample"), result.verdicts
         assert (canaries.lower.coins, canaries.iterations) == (60, 3)
         assert str(canaries) in verdict.measured
         (plain,) = result.as_dict()["measured"]["sample_canaries"]
         assert plain["unit"] == "sample"
-    assert audited(DSG, ["curious(1)"], MANY_DIGITS).results[0].sample_canaries == []
+    assert audited(DSG, ["curious(1)"], MANY_DIGITS).results[0].canaries_of("sample") == []
     # A task without labels has none, and the audit says why.
     without = audited(DSG, ["curious(1)"], QUADRATIC, attacks=options)
-    assert without.results[0].sample_canaries == []
+    assert without.results[0].canaries_of("sample") == []
     assert any(note.startswith("sample canaries of client 0") for note in without.notes)
 
 

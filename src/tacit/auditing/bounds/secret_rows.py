@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.unmasked import without_masks
 from tacit.auditing.symbolic.linear_knowledge import MessageRow
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.core.noise import Noise
+from tacit.record.transcript import Message
 from tacit.record.unknowns import Unknown
 
 LARGEST = 1e150  # coefficients above this are a recursion that diverges
@@ -33,13 +37,16 @@ class SecretRows:
     """What an adversary sees, as rows of coefficients over secrets; all other unknowns are known.
 
     Attributes:
+        run: The run on symbols.
         gradients: The victim's gradients that occur in messages.
         noise: The noise that the adversary does not know.
         others: Further unknowns that occur in messages: gradients and results of other clients.
         signal: Coefficients of the gradients [m, T].
         added: Coefficients of the noise [m, K].
+        coefficients: Those over all unknowns [m, U].
         rows: Where the rows are in the transcript. Masked messages are combined so that no mask
             remains; such a row is where the last of them is.
+        masked: Whether there were masks that the adversary does not know.
     """
 
     run: SymbolicRun
@@ -48,68 +55,109 @@ class SecretRows:
     others: list[Unknown]
     signal: Matrix
     added: Matrix
+    coefficients: Matrix
     rows: list[MessageRow]
-    unmasked: Matrix | None = None  # all coefficients of the rows [m, U], if there were masks
+    masked: bool = False
 
     @classmethod
-    def of(cls, run: SymbolicRun, adversary: Adversary, victim: int) -> SecretRows:
-        """The view of an adversary on a run."""
+    def of(
+        cls,
+        run: SymbolicRun,
+        adversary: Adversary,
+        victim: int,
+        component: frozenset[int] | None = None,
+    ) -> SecretRows:
+        """The view of an adversary on a run.
+
+        Args:
+            run: The run on symbols.
+            adversary: Who sees.
+            victim: The client whose gradients are secret.
+            component: Clients over which sums take the place of masked totals; by default totals
+                are seen as they are sent.
+        """
         hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
         is_mask = np.array([unknown.kind == "mask" for unknown in run.unknowns], dtype=bool)
-        unmasked, seen, parts = None, [], []
-        for message, rows in adversary.view(run.transcript):
-            if message not in run.plain_messages:
-                seen += [MessageRow(message, row) for row in rows.tolist()]
-                sent = run.transcript.messages[message].rows[rows].numpy()
-                parts.append(np.pad(sent, ((0, 0), (0, len(hidden) - sent.shape[1]))))
-        matrix = np.concatenate(parts) if parts else np.zeros((0, len(hidden)))
+        seen, parts = [], [np.zeros((0, len(hidden)))]
+        for index, rows in adversary.view(run.transcript):
+            message = run.transcript.messages[index]
+            if index in run.plain_messages or (component is not None and _is_sent_up(message)):
+                continue
+            if component is not None and message.modulus is not None:
+                parts.append(run.wide(component_sum(run, index, component)))
+            else:
+                parts.append(run.wide(message.rows[rows]))
+            seen += [MessageRow(index, row) for row in rows.tolist()[: len(parts[-1])]]
+        matrix = np.concatenate(parts)
         if not np.abs(matrix).max(initial=0.0) < LARGEST:
             raise OutOfRange
         size = np.abs(matrix)
         matrix[size <= ROUNDING * size.max(axis=0, initial=0.0)] = 0.0
-        if (masks := matrix[:, hidden & is_mask]).any():
+        masks = matrix[:, hidden & is_mask]
+        if masked := bool(masks.any()):
             matrix[:, hidden & is_mask] = 0.0
             matrix, made_of = without_masks(matrix, masks)
-            unmasked = matrix
             # A combination is seen when its last message is.
             seen = [max(seen[row] for row in rows) for rows in made_of]
         present = hidden & matrix.any(axis=0)
         columns: dict[str, list[int]] = {"gradients": [], "noise": [], "others": []}
         for column in np.flatnonzero(present):
             unknown = run.unknowns[column]
-            own = unknown.kind == "gradient" and unknown.client == victim
-            kind = "noise" if unknown.kind == "noise" else "gradients" if own else "others"
+            of_victim = unknown.kind == "gradient" and unknown.client == victim
+            kind = "noise" if unknown.kind == "noise" else "gradients" if of_victim else "others"
             columns[kind].append(int(column))
         names = {kind: [run.unknowns[k] for k in some] for kind, some in columns.items()}
         signal, added = matrix[:, columns["gradients"]], matrix[:, columns["noise"]]
         used = np.flatnonzero(signal.any(axis=1) | added.any(axis=1))
-        kept = [seen[row] for row in used]
-        if unmasked is not None:
-            unmasked = unmasked[used]
         return cls(
-            run, **names, signal=signal[used], added=added[used], rows=kept, unmasked=unmasked
+            run,
+            **names,
+            signal=signal[used],
+            added=added[used],
+            coefficients=matrix[used],
+            rows=[seen[row] for row in used],
+            masked=masked,
         )
+
+    @property
+    def laws(self) -> list[Noise]:
+        """The distribution of each noise."""
+        return [self.run.laws[unknown] for unknown in self.noise]
+
+    @property
+    def deviations(self) -> Matrix:
+        """The standard deviation of each noise [K]."""
+        return np.sqrt([law.variance for law in self.laws])
 
     def before(self, messages: int) -> npt.NDArray[np.bool_]:
         """Which rows are of the first `messages` messages."""
         return np.array([row.message < messages for row in self.rows], dtype=bool)
-
-    @property
-    def coefficients(self) -> Matrix:
-        """The rows as coefficients over all unknowns, [m, U]."""
-        if self.unmasked is not None:
-            return self.unmasked
-        matrix = np.zeros((len(self.rows), len(self.run.unknowns)))
-        for k, (message, row) in enumerate(self.rows):
-            sent = self.run.transcript.messages[message].rows[row].numpy()
-            matrix[k, : len(sent)] = sent
-        return matrix
 
     def combined(self, coefficients: Matrix) -> list[tuple[Unknown, float]]:
         """The gradients in a combination [m] of the rows, with their coefficients."""
         total = coefficients @ self.coefficients
         pairs = zip(self.run.unknowns, total.tolist(), strict=True)
         return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
+
+
+def _is_sent_up(message: Message) -> bool:
+    """Whether these are masked sums on their way up the tree."""
+    return message.modulus is not None and message.tag.endswith("/up")
+
+
+def component_sum(run: SymbolicRun, index: int, component: frozenset[int]) -> Tensor:
+    """What clients of a component contribute to a total, message number `index`: [1, U'].
+
+    A client's own masked row is what it sends up, less what its children send up; the root's is
+    the total, less what its children send up. Masks between clients of the component cancel.
+    """
+    up, down = run.transcript.messages[index - 1 : index + 1]
+    assert up.target is not None
+    ends = list(zip(up.source.tolist(), up.target.tolist(), strict=True))
+    signs = [(child in component) - (parent in component) for child, parent in ends]
+    total = torch.tensor(signs, dtype=up.rows.dtype) @ up.rows
+    root = {parent for _, parent in ends} - {child for child, _ in ends}
+    return (total + down.rows[0] if root <= component else total)[None]
 
 
 def normalized(signal: Matrix, noise: Matrix) -> tuple[Matrix, Matrix]:

@@ -2,21 +2,14 @@
 
 The clients of copy r are r·N, …, r·N + N − 1. There are no edges between copies, so the weights are
 block-diagonal, and noise is keyed by client, so it is independent. The algorithm's own code runs in
-the simulator's engine with its own noise. Only the objective is replaced. `CanaryObjective` gives
-client i of copy r the gradients
-
-    gᵢ⁽ᵏ⁾ = cᵣᵢ sₖ C uᵣ
-
-with a coin cᵣᵢ = ±1, a sign sₖ for the k-th gradient of every client, the clipping bound C, and a
-direction uᵣ of length one. First models are zero. Canaries that are samples are in
-`sample_objective`.
+the simulator's engine with its own noise. Only the objective is replaced (`objectives`). Messages
+are kept as numbers along the directions of the canaries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,11 +17,16 @@ from scipy import sparse
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.auditing.canaries.observed_network import ObservedNetwork
-from tacit.core.hosted_clients import Objective, Sampling
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.canaries.objectives import Canaries
+from tacit.auditing.symbolic.row_space import Matrix
+from tacit.core.fixed_point import IntegerRows, wrapped
+from tacit.core.here import Network
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
+from tacit.core.rows import Sent, received
 from tacit.core.workers import WorkerPool
 from tacit.engines.execution import Execution
 from tacit.engines.lazy_clients import LazyClients
@@ -36,7 +34,6 @@ from tacit.engines.lazy_rows import Workspace
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
-from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
 
@@ -52,102 +49,68 @@ def disjoint_copies(graph: Graph, copies: int) -> Graph:
     return Graph(topology, sparse.csr_array(blocks), graph.rule)
 
 
-def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
-    """Directions u [copies, width], each of length one in the norm of the clip.
+class ObservedNetwork:
+    """A network of disjoint copies that keeps its messages, projected on the copies' directions.
 
-    An L1 ball reaches farthest in one coordinate, so there u is a coordinate's unit vector.
-    """
-    rng = np.random.default_rng((seed, 1))
-    if clip.norm == "l1":
-        rows = np.zeros((copies, width))
-        rows[np.arange(copies), rng.integers(width, size=copies)] = rng.choice((-1.0, 1.0), copies)
-    else:
-        rows = rng.normal(size=(copies, width))
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return torch.as_tensor(rows)
-
-
-class Canaries(Objective, Protocol):
-    """An objective with canaries in all copies.
-
-    Attributes:
-        directions: The direction of each copy's canaries, [copies, P].
-        clients: The number of clients in a copy.
-        dtype: Of models and gradients.
-        device: Where they live.
-    """
-
-    @property
-    def directions(self) -> Tensor: ...
-    @property
-    def clients(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device | str: ...
-
-
-@dataclass(frozen=True, eq=False)
-class CanaryObjective:
-    """An objective whose gradients are canaries; it ignores the models.
+    `seen` has an entry per message, in the order of a transcript: rows [copies, k] in float64, or
+    None for a message that is not one number per parameter. Of a total, `seen` has the sum over a
+    component of each copy: what a coalition can compute that cuts the component off.
 
     Args:
-        coins: ±1 of each client of each copy, [copies, N].
-        directions: The direction of each copy, [copies, P].
-        signs: The sign of each gradient by the number of its batch; 1 where there is none.
-        clip: Gives the length of canaries.
-        dtype: Of models and gradients.
-        device: Where they live.
+        network: Delivers the messages.
+        directions: One per copy, [copies, P].
+        component: Clients of a copy; by default all.
     """
 
-    coins: Tensor
-    directions: Tensor
-    signs: Mapping[int, float]
-    clip: Clip
-    dtype: torch.dtype
-    device: torch.device | str = "cpu"
+    def __init__(
+        self, network: Network, directions: Tensor, component: Sequence[int] | None = None
+    ) -> None:
+        self._network, self._directions = network, directions
+        self._component = None if component is None else list(component)
+        self.seen: list[Tensor | None] = []
 
-    @classmethod
-    def random(
-        cls,
-        copies: int,
-        clients: int,
-        width: int,
-        clip: Clip,
-        signs: Mapping[int, float],
-        seed: int,
-        dtype: torch.dtype,
-        device: torch.device | str = "cpu",
-    ) -> CanaryObjective:
-        """Fair coins [copies, clients] and random directions [copies, width]."""
-        coins = np.random.default_rng((seed, 0)).choice((-1.0, 1.0), (copies, clients))
-        directions = random_directions(copies, width, clip, seed)
-        return cls(torch.as_tensor(coins), directions, signs, clip, dtype, device)
+    def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
+        for sent in rows.values():
+            self._observe(received(sent))
+        return self._network.mix(**rows)
 
-    @property
-    def clients(self) -> int:
-        return self.coins.shape[1]
+    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
+        self._observe(edge_rows)
+        return self._network.send(tag, edge_rows, private=private)
 
-    def theta0(self) -> Tensor:
-        shape = self.coins.numel(), self.directions.shape[1]
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        """The sum over each copy. Masks cancel exactly, in the total and over a component."""
+        copies, totals = len(self._directions), []
+        for sent in rows.values():
+            by_copy = sent.integers.reshape(copies, -1, sent.integers.shape[1])
+            total = sent.decode(wrapped(by_copy.sum(1)))
+            part = total
+            if self._component is not None:
+                part = sent.decode(wrapped(by_copy[:, self._component].sum(1)))
+            # What is sent up the tree is masked.
+            self.seen.append(None)
+            self._observe(part)
+            totals.append(total.repeat_interleave(by_copy.shape[1], 0))
+        return tuple(totals)
 
-    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
-        size = self.signs.get(number, 1.0) * self.clip.bound
-        rows = self.coins[:, :, None] * (size * self.directions)[:, None, :]
-        rows = rows.reshape(theta.shape).to(self.device, self.dtype)
-        # As every gradient: rounding must not make it longer than the bound.
-        rows = self.clip.clip_(rows)
-        return rows if out is None else out.copy_(rows)
+    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """The mean over each copy: each has a server of its own."""
+        copies = len(self._directions)
+        for sent in rows.values():
+            self._observe(sent)
+        means = [x.reshape(copies, -1, x.shape[1]).mean(1) for x in rows.values()]
+        for mean in means:
+            self._observe(mean)
+        pairs = zip(rows.values(), means, strict=True)
+        return tuple(mean.repeat_interleave(len(x) // copies, 0) for x, mean in pairs)
 
-    def clipped_sum(
-        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
-    ) -> Tensor:
-        raise NotImplementedError("samples are in sample_objective")
-
-    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
-        # Where the gradient is g, ∇f(w) + b + cw = 0.
-        return -(self.grad(linear, number) + linear) / curvature
+    def _observe(self, rows: Tensor) -> None:
+        copies, width = self._directions.shape
+        if rows.shape[1] != width:
+            self.seen.append(None)
+            return
+        by_copy = rows.detach().reshape(copies, -1, width).cpu().double()
+        self.seen.append(torch.einsum("rkp,rp->rk", by_copy, self._directions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,3 +167,27 @@ def run_copies(
     for _ in range(steps):
         execution.step()
     return ObservedCopies(network.seen, canaries, randomness)
+
+
+def known_noise(view: SecretRows, adversary: Adversary) -> list[Unknown]:
+    """Noise in the rows of a view that the adversary knows."""
+    present = (view.run.unknowns[k] for k in np.flatnonzero(view.coefficients.any(axis=0)))
+    return [unknown for unknown in present if unknown.kind == "noise" and adversary.knows(unknown)]
+
+
+def observed_rows(view: SecretRows, adversary: Adversary, observed: ObservedCopies) -> Matrix:
+    """The rows [copies, m] of a view as seen in all copies, less the noise that is known."""
+    messages = view.run.transcript.messages
+    if len(observed.seen) != len(messages):
+        raise ValueError(f"{len(observed.seen)} messages were sent, {len(messages)} on symbols")
+    columns = []
+    for message, row in view.rows:
+        rows = observed.seen[message]
+        if rows is None or rows.shape[1] <= row:
+            raise ValueError(f"the message {messages[message].tag!r} has another shape")
+        columns.append(rows[:, row])
+    seen: Matrix = torch.stack(columns, 1).numpy()
+    for unknown in known_noise(view, adversary):
+        drawn = observed.noise(unknown, view.run.laws[unknown]).numpy()
+        seen -= np.outer(drawn, view.coefficients[:, view.run.columns[unknown]])
+    return seen

@@ -16,7 +16,7 @@ data of a client: the ledger's upper bound covers it, and this lower bound is us
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +31,8 @@ from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
-from tacit.auditing.scoring.coin_guesses import CoinBound, one_run_bound
+from tacit.auditing.canaries.result import CanaryResult
+from tacit.auditing.scoring.coin_guesses import one_run_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
 from tacit.auditing.symbolic.replay import replay, without
@@ -46,51 +47,6 @@ from tacit.tasks.flat import Loss, ModuleLoss
 TINY = 1e-150
 
 
-@dataclass(frozen=True)
-class SampleCanaries:
-    """What sample canaries show about one victim; `upper` is for all data of the client."""
-
-    victim: int
-    adversary: str
-    lower: CoinBound
-    upper: Bound | None
-    scored_by: str
-    iterations: int
-    seconds: float
-
-    @property
-    def is_defect(self) -> bool:
-        """Whether the measured lower bound exceeds the proved upper bound."""
-        return self.upper is not None and (
-            self.lower.epsilon > self.upper.epsilon and self.upper.delta <= self.lower.delta
-        )
-
-    def __str__(self) -> str:
-        lower = self.lower
-        measured = f"ε ≥ {lower.epsilon:.3g} for one sample with {lower.confidence:.0%} confidence"
-        text = f"sample canaries: {measured} from {lower.coins} samples in one run"
-        if self.upper is None:
-            return text
-        if self.is_defect:
-            claim = f"the ledger claims ε ≤ {self.upper.epsilon:.3g}"
-            return f"{text}: a defect of the analysis: {claim} for all data of the client"
-        return f"{text}; for all data of the client: {self.upper}"
-
-    def as_dict(self) -> dict[str, Any]:
-        upper = self.upper
-        return {
-            "unit": "sample",
-            "victim": self.victim,
-            "adversary": self.adversary,
-            **self.lower.as_dict(),
-            "guarantee_for_the_client": None if upper is None else str(upper),
-            "is_defect": self.is_defect,
-            "scored_by": self.scored_by,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
-        }
-
-
 def sample_canaries(
     setting: Setting,
     adversary: Adversary | str,
@@ -103,7 +59,7 @@ def sample_canaries(
     confidence: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
-) -> SampleCanaries:
+) -> CanaryResult:
     """Train once with some of the canaries among a victim's data, and guess which.
 
     Args:
@@ -168,8 +124,17 @@ def sample_canaries(
     else:
         upper = whole_run_bound(setting.algorithm, setting.graph, who, victim, total, **shared)
     lower = one_run_bound(scores, samples.coins.numpy(), delta, confidence)
-    seconds = time.perf_counter() - begun
-    return SampleCanaries(victim, str(who), lower, upper, scored_by, total, seconds)
+    return CanaryResult(
+        "sample",
+        victim,
+        str(who),
+        lower,
+        upper,
+        lower.epsilon,
+        total,
+        time.perf_counter() - begun,
+        scored_by=scored_by,
+    )
 
 
 def _scores(
@@ -185,12 +150,12 @@ def _scores(
         return loss_score(loss, trained, samples.x, samples.y).double(), described
     series = leakage.of("gradient")
     indices = series.indices("exact") or series.indices("noisy")
-    found = [evidence(leakage, "gradient", index, transcript) for index in indices]
-    usable = [one for one in found if one is not None and one.points is not None]
+    known = [evidence(leakage, "gradient", index, transcript) for index in indices]
+    usable = [piece for piece in known if piece is not None and piece.points is not None]
     if usable:
         kind = "noisy" if usable[0].deviation else "exact"
         described = f"inner products with {len(usable)} {kind} gradients"
-        return torch.stack([_alignment(loss, samples, one) for one in usable]).sum(0), described
+        return torch.stack([_alignment(loss, samples, piece) for piece in usable]).sum(0), described
     exact = leakage.of("model").indices("exact")
     model = evidence(leakage, "model", exact[-1], transcript) if exact else None
     if model is None:
@@ -204,16 +169,16 @@ def _scores(
     return loss_score(loss, theta, samples.x, samples.y).double(), described
 
 
-def _alignment(loss: Loss, samples: PlantedSamples, one: Evidence) -> Tensor:
+def _alignment(loss: Loss, samples: PlantedSamples, known: Evidence) -> Tensor:
     """Inner products [m] of the canaries' centred gradients with a gradient, over its variance."""
-    assert one.points is not None
-    theta = one.points[0].to(samples.x.dtype)
+    assert known.points is not None
+    theta = known.points[0].to(samples.x.dtype)
 
     def gradient(x: Tensor, y: Tensor) -> Tensor:
-        own: Tensor = grad(loss)(theta, x[None], y[None])
-        return own
+        row: Tensor = grad(loss)(theta, x[None], y[None])
+        return row
 
-    own = vmap(gradient, chunk_size=64)(samples.x, samples.y).detach().double()
-    own -= own.mean(0)
-    own /= own.norm(dim=1, keepdim=True).clamp(min=TINY)
-    return own @ one.values.double() / (one.deviation**2 if one.deviation else 1.0)
+    rows = vmap(gradient, chunk_size=64)(samples.x, samples.y).detach().double()
+    rows -= rows.mean(0)
+    rows /= rows.norm(dim=1, keepdim=True).clamp(min=TINY)
+    return rows @ known.values.double() / (known.deviation**2 if known.deviation else 1.0)

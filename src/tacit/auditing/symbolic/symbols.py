@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -86,6 +87,10 @@ class SymbolicRun:
     def models(self) -> list[Tensor]:
         """θ after 0, 1, … iterations [n, U']."""
         return [state["theta"] for state in self.states]
+
+    def wide(self, rows: Tensor) -> npt.NDArray[np.float64]:
+        """Coefficients [k, U] over all unknowns of rows [k, U'] over the first ones."""
+        return np.pad(rows.numpy(), ((0, 0), (0, len(self.unknowns) - rows.shape[1])))
 
     def gradients(self, client: int) -> list[Unknown]:
         """The gradients of a client in the order they were taken."""

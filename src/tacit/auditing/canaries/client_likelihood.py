@@ -24,52 +24,61 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
-from tacit.auditing.canaries.copies import CanaryObjective, ObservedCopies
+from tacit.auditing.canaries.copies import ObservedCopies, observed_rows
+from tacit.auditing.canaries.objectives import GradientCanaries, random_gradients
+from tacit.auditing.canaries.result import Kind
+from tacit.auditing.scoring.coin_guesses import Coins, gaussian_trade_off_epsilon
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
-from tacit.record.unknowns import Unknown
+from tacit.tasks.task import Task
 
 SAME = 1 - 1e-6  # share of the information from which on the rest is rounding
 NOISELESS = 1e-10  # singular values of normalized noise below this, relative to the largest
 
 
 @dataclass(frozen=True, eq=False)
-class CoinLikelihood:
+class ClientLikelihood:
     """Scores the coin of one victim by what an adversary sees.
 
     Attributes:
         victim: The client.
         adversary: Whose view is used.
+        clip: How gradients are clipped.
         signs: Signs of the gradients, by the number of their batch.
         gaussian: Whether all noise that hides the coin is Gaussian.
         information: μ² = (2C)² sᵀFs of the coin, if noise were Gaussian.
     """
 
+    kind: ClassVar[Kind] = "client"
+    label: ClassVar[str] = "canaries"
+    # In all messages of the copies that run together.
+    numbers: ClassVar[int] = 1 << 19
+
     victim: int
     adversary: Adversary
+    clip: Clip
     signs: dict[int, float]
     gaussian: bool
     information: float
     _view: SecretRows
     _effects: Matrix  # [N, m]: what the coin of each client adds to the messages
-    _known_noise: dict[Unknown, Matrix]  # coefficients [m]
     _whiten: Matrix  # [K', m]
     _is_laplace: npt.NDArray[np.bool_]  # [K']
 
     @classmethod
     def of(
         cls, run: SymbolicRun, adversary: Adversary, victim: int, clip: Clip
-    ) -> CoinLikelihood | str:
+    ) -> ClientLikelihood | str:
         """The statistic, or the reason why there is none.
 
         Args:
@@ -79,52 +88,45 @@ class CoinLikelihood:
             clip: How gradients are clipped.
         """
         view = SecretRows.of(run, adversary, victim)
-        if nonlinear := [unknown for unknown in view.others if unknown.kind == "nonlinear"]:
+        matrix = view.coefficients
+        present = [run.unknowns[k] for k in np.flatnonzero(matrix.any(axis=0))]
+        if nonlinear := [u for u in (*view.others, *present) if u.kind == "nonlinear"]:
             return f"messages contain the non-linear step {nonlinear[0].tag!r}"
-        if view.unmasked is not None:
+        if view.masked:
             return "messages are masked"
         if not view.gradients:
             return "no message depends on the victim's gradients"
         if not view.noise:
             return "no message has noise that the adversary does not know"
-        matrix = view.coefficients
-        columns = {run.unknowns[k]: matrix[:, k] for k in np.flatnonzero(matrix.any(axis=0))}
-        if nonlinear := [unknown for unknown in columns if unknown.kind == "nonlinear"]:
-            return f"messages contain the non-linear step {nonlinear[0].tag!r}"
-        laws = [run.laws[unknown] for unknown in view.noise]
-        deviations = np.sqrt([law.variance for law in laws])
-        sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)[:, None]
-        signal, noise = normalized(view.signal * clip.sensitivity, view.added * deviations)
+        rows = view.signal * clip.sensitivity, view.added * view.deviations
+        signal, noise = normalized(*rows)
         whiten = np.linalg.pinv(noise, rcond=NOISELESS)
         white = whiten @ signal
         signs = dict.fromkeys(run.points, 1.0)
         best = worst_signs(white.T @ white)
         signs |= {u.when: s for u, s in zip(view.gradients, best.tolist(), strict=True)}
         effects = np.zeros((run.clients, len(matrix)))
-        known_noise = {}
-        for unknown, column in columns.items():
+        for unknown in present:
             if unknown.kind == "gradient":
-                effects[unknown.client] += signs[unknown.when] * clip.bound * column
-            elif unknown.kind == "noise" and adversary.knows(unknown):
-                known_noise[unknown] = column
-        is_laplace = np.array([isinstance(law, Laplace) for law in laws])
+                size = signs[unknown.when] * clip.bound
+                effects[unknown.client] += size * matrix[:, run.columns[unknown]]
         return cls(
             victim,
             adversary,
+            clip,
             signs,
-            all(isinstance(law, Gaussian) for law in laws),
+            all(isinstance(law, Gaussian) for law in view.laws),
             float(np.square(white @ best).sum()),
             view,
             effects,
-            known_noise,
-            whiten / sizes.T,
-            is_laplace,
+            whiten / row_sizes(*rows),
+            np.array([isinstance(law, Laplace) for law in view.laws]),
         )
 
     @classmethod
     def best(
         cls, run: SymbolicRun, adversary: Adversary, victim: int, clip: Clip
-    ) -> CoinLikelihood | str:
+    ) -> ClientLikelihood | str:
         """The same, but from messages alone if what corrupt clients hold adds nothing.
 
         That is the more robust statistic: it does not believe that noise was added as drawn.
@@ -135,42 +137,53 @@ class CoinLikelihood:
             return every
         return messages if messages.information >= SAME * every.information else every
 
+    @property
+    def view(self) -> str:
+        """Names what is seen: the adversary whose messages are enough."""
+        return str(self.adversary)
+
+    @property
+    def component(self) -> tuple[int, ...]:
+        """Clients over which totals are observed: these statistics have none."""
+        return ()
+
+    def draw(
+        self, copies: int, width: int, key: int, task: Task, device: torch.device | str
+    ) -> tuple[GradientCanaries, Coins]:
+        """Canaries of all clients in so many copies, and the victim's coins."""
+        clients = len(self._effects)
+        canaries = random_gradients(
+            copies, clients, width, self.clip, self.signs, key, task.dtype, device
+        )
+        return canaries, (canaries.coins[:, self.victim] > 0).numpy()
+
     def scores(self, observed: ObservedCopies) -> Matrix:
         """Scores [copies] of the victim's coin, higher for +1; the coin itself is not used."""
-        assert isinstance(observed.canaries, CanaryObjective)
+        assert isinstance(observed.canaries, GradientCanaries)
         others = observed.canaries.coins.double().numpy().copy()
         others[:, self.victim] = 0.0
-        rest = self._messages(observed.seen) - others @ self._effects
-        for unknown, column in self._known_noise.items():
-            drawn = observed.noise(unknown, self._view.run.laws[unknown])
-            rest -= np.outer(drawn.numpy(), column)
+        rest = observed_rows(self._view, self.adversary, observed) - others @ self._effects
         x, shift = rest @ self._whiten.T, self._whiten @ self._effects[self.victim]
         matched = 2 * x * shift
         distances = math.sqrt(2) * (np.abs(x + shift) - np.abs(x - shift))
         return np.asarray(np.where(self._is_laplace, distances, matched).sum(axis=1))
 
-    def _messages(self, seen: list[Tensor | None]) -> Matrix:
-        """The rows [copies, m] that the adversary sees."""
-        messages = self._view.run.transcript.messages
-        if len(seen) != len(messages):
-            raise ValueError(f"{len(seen)} messages were sent, {len(messages)} on symbols")
-        columns = []
-        for message, row in self._view.rows:
-            rows = seen[message]
-            if rows is None or rows.shape[1] != len(messages[message].rows):
-                raise ValueError(f"the message {messages[message].tag!r} has another shape")
-            columns.append(rows[:, row])
-        stacked: Matrix = torch.stack(columns, 1).numpy()
-        return stacked
+    def gaussian_epsilon(
+        self, scores: Matrix, coins: Coins, delta: float, confidence: float
+    ) -> float | None:
+        """A lower bound on ε if the trade-off function is Gaussian; None if noise is not."""
+        if not self.gaussian:
+            return None
+        return gaussian_trade_off_epsilon(scores, coins, delta, confidence)
 
 
 def worst_signs(fisher: Matrix) -> Matrix:
     """Signs s [T] with a large sᵀFs: no single flip makes it larger."""
     alternating = np.where(np.arange(len(fisher)) % 2 == 0, 1.0, -1.0)
     leading = np.where(np.linalg.eigh(fisher)[1][:, -1] >= 0, 1.0, -1.0)
-    found = [_improved(fisher, start) for start in (alternating, leading)]
-    sizes = [float(signs @ fisher @ signs) for signs in found]
-    return found[1] if sizes[1] > (1 + 1e-9) * sizes[0] else found[0]
+    first, second = (_improved(fisher, start) for start in (alternating, leading))
+    sizes = [float(signs @ fisher @ signs) for signs in (first, second)]
+    return second if sizes[1] > (1 + 1e-9) * sizes[0] else first
 
 
 def _improved(fisher: Matrix, start: Matrix) -> Matrix:
