@@ -63,6 +63,16 @@ def test_tables(tacit_here):
     assert "sampling rate" not in answer.out
 
 
+def test_a_check_says_if_the_other_accountant_is_not_installed(tacit_here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    answer = tacit_here("privacy", "--epsilon", 3, *MNIST, "--check")
+    assert answer.code == 2
+    assert_mentions(
+        answer.err, "dp-accounting", "not installed", "pip install", "leave out --check"
+    )
+    assert tacit_here("privacy", "--epsilon", 3, *MNIST).code == 0
+
+
 def test_a_plot(tacit_here, tmp_path):
     answer = tacit_here("privacy", "--epsilon", 3, *MNIST, "--plot", "plan.png")
     assert (answer.code, answer.out.splitlines()[-1]) == (0, "Plot: plan.png")

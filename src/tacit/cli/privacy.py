@@ -52,7 +52,8 @@ def privacy(
         Path | None, typer.Option(help="Draw ε over rounds, and noise against ε, to this file.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compute ε with Google's dp-accounting, too.")
+        bool,
+        typer.Option("--check", help="Compute ε with Google's dp-accounting, too, if installed."),
     ] = False,
     as_json: Json = False,
 ) -> None:

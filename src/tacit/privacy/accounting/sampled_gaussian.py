@@ -14,8 +14,7 @@ masses are differences of normal distribution functions. Composition is that of 
 and every approximation is pessimistic. For q = 1 the noise is plainly Gaussian, with an exact
 formula.
 
-Google's dp-accounting computes the same (tests compare with it), but importing it takes longer than
-all of this.
+Google's dp-accounting computes the same: tests compare with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The same guarantees by Google's dp-accounting, to check ours by code that we did not write.
 
-Importing the library takes longer than all of our computation, so it is loaded only here.
+The library is a development tool, not needed by Tacit: `tacit privacy --check` uses it if it is
+installed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.sampled_gaussian import check_mechanism, loss_spread
 
 # Steps of the library's grid in the spread of the loss, and its finest grid.
@@ -32,14 +34,24 @@ class SecondOpinion:
 def second_opinion(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float
 ) -> SecondOpinion:
-    """The ε of `sampled_gaussian_epsilon`, by the two accountants of dp-accounting."""
+    """The ε of `sampled_gaussian_epsilon`, by the two accountants of dp-accounting.
+
+    Raises:
+        Misuse: If dp-accounting is not installed.
+    """
     check_mechanism(noise_multiplier, sampling_rate, steps)
     if noise_multiplier == 0 or steps == 0:
         epsilon = math.inf if steps else 0.0
         return SecondOpinion(epsilon, epsilon)
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
+    try:
+        import dp_accounting
+        from dp_accounting.pld import PLDAccountant
+        from dp_accounting.rdp import RdpAccountant
+    except ModuleNotFoundError:
+        raise Misuse(
+            "The check needs Google's dp-accounting, which is not installed.",
+            "Install it (pip install dp-accounting), or leave out --check.",
+        ) from None
 
     noise = dp_accounting.GaussianDpEvent(noise_multiplier)
     event = dp_accounting.PoissonSampledDpEvent(sampling_rate, noise)
