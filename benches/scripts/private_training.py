@@ -41,7 +41,7 @@ def simulation(
     if isinstance(algorithm, tacit.PrivateSGD):
         # The noise of ε = 3 after 1,160 iterations; a larger ε lets the bench go on.
         honest = 1 if clients == 1 else None
-        promise = tacit.Privacy(epsilon=30.0, honest=honest, noise_multiplier=1.8)
+        promise = tacit.Privacy(epsilon=30.0, honest=honest, noise_multiplier=1.8, clip=BOUND)
         algorithm = prepare(algorithm, promise, task, graph, steps=1)
     begun = Simulation(Setting(algorithm, task, graph, seed=0, device=device))
     begun.start()
@@ -65,7 +65,7 @@ def main() -> None:
         parts = Parts.split((images, labels), torch.arange(SAMPLES).tensor_split(clients))
         return simulation(algorithm, clients, batch, parts, device)
 
-    private = tacit.PrivateSGD(lr=1.0, clip=BOUND, momentum=0.9)
+    private = tacit.PrivateSGD(lr=1.0, momentum=0.9)
     cases = {
         "plain SGD, 10 clients": of(tacit.DPSGD(lr=0.1), CLIENTS),
         "DP-SGD, one client": of(private, 1),

@@ -245,11 +245,8 @@ def shifted_optimum(task, state):
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_reaches_its_limit_on_a_strongly_convex_problem(plain, problem, graph):
     # Only sums of integers can do without a bound.
-    unclipped = plain
-    if plain.keeps_guarantee:
-        unclipped = replace(plain, clip=math.inf if plain.needs_total else 1e6)
-    nothing = Privacy(epsilon=math.inf)
-    algorithm, task = suited(unclipped, problem, graph, promise=nothing, batch_size=COPIES)
+    nothing = Privacy(epsilon=math.inf, clip=math.inf if plain.needs_total else 1e6)
+    algorithm, task = suited(plain, problem, graph, promise=nothing, batch_size=COPIES)
     run = simulate(algorithm, task, graph, steps=600, seed=3)
     limit, radius = LIMITS.get(algorithm.name, ("optimum", 1e-9))
     centre = {

@@ -5,6 +5,7 @@ The equations are those of the papers. Random numbers come from the same keys, o
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -589,7 +590,7 @@ def private_sgd(a, plain):
                     gradient = plain.gradient(i, own, 1 + t * a.local_steps + local)
                     own = own - a.local_lr * gradient
                     g = g + gradient
-                g = g * min(1.0, a.clip / math.sqrt(float(g @ g)))
+                g = g * min(1.0, bound / math.sqrt(float(g @ g)))
             updates.append(g)
         mean = masked_total(plain, mechanism.code, updates, t + 1) / expected
         if a.optimizer == "sgd":
@@ -613,6 +614,7 @@ def decor(a, plain):
     """θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ − (λ/B)(gⱼ + uⱼ + Σ_out v − Σ_in v))."""
     mechanism = a.mechanism
     own, shared = (tacit.Gaussian(x) for x in (mechanism.own, mechanism.shared / math.sqrt(2)))
+    batch = mechanism.expected_each
     theta = plain.start()
     m = [ZERO] * N
     yield with_moments({"theta": theta}, m if a.momentum else None)
@@ -624,8 +626,8 @@ def decor(a, plain):
             g = g + noise("u", own, t + 1, i)
             for j in plain.neighbours[i]:
                 g = g + noise("v", shared, t + 1, i, j) - noise("v", shared, t + 1, j, i)
-            m[i], direction = moved(a, m[i], g + a.weight_decay * mechanism.expected * theta[i])
-            sent.append(theta[i] - rate(a.lr, t) / mechanism.expected * direction)
+            m[i], direction = moved(a, m[i], g + a.weight_decay * batch * theta[i])
+            sent.append(theta[i] - rate(a.lr, t) / batch * direction)
         theta = [plain.mixed(i, sent) for i in range(N)]
         yield with_moments({"theta": theta}, m if a.momentum else None)
 
@@ -746,22 +748,24 @@ CASES = TRACKING | {
     "fedavg": FedAvg(lr=0.05),
     "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
     "private-sgd": PrivateSGD(lr=0.05),
-    "private-sgd, momentum": PrivateSGD(lr=DECAYING, clip=0.5, momentum=0.9),
+    "private-sgd, momentum": PrivateSGD(lr=DECAYING, momentum=0.9),
     "private-sgd, adam": PrivateSGD(lr=DECAYING, optimizer="adam", betas=(0.8, 0.95)),
-    "private-sgd, without noise": PrivateSGD(lr=0.05, clip=2.0),
+    "private-sgd, without noise": PrivateSGD(lr=0.05),
     "private-sgd, clients": PrivateSGD(lr=0.05, momentum=0.5),
     "private-sgd, clients, three local steps": PrivateSGD(
-        lr=DECAYING, clip=3.0, local_steps=3, local_lr=0.04
+        lr=DECAYING, local_steps=3, local_lr=0.04
     ),
     "decor": Decor(lr=0.05),
     "decor, momentum": Decor(lr=0.02, momentum=0.8, nesterov=True, weight_decay=0.2),
-    "decor, local noise": Decor(lr=DECAYING, clip=0.5, correlation=0.0),
+    "decor, local noise": Decor(lr=DECAYING, correlation=0.0),
 }
 CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
 PROMISES = {
-    "private-sgd, without noise": tacit.Privacy(epsilon=math.inf),
+    "private-sgd, momentum": replace(PROMISE, clip=0.5),
+    "private-sgd, without noise": tacit.Privacy(epsilon=math.inf, clip=2.0),
     "private-sgd, clients": CLIENTS,
-    "private-sgd, clients, three local steps": CLIENTS,
+    "private-sgd, clients, three local steps": replace(CLIENTS, clip=3.0),
+    "decor, local noise": replace(PROMISE, clip=0.5),
 }
 for kind in (PDMM, ADMM):
     for solver in (

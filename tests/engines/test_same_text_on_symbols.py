@@ -52,11 +52,11 @@ CASES = {name: {} for name in ALGORITHMS} | {
     "private-sgd, momentum": {"momentum": 0.9},
     "private-sgd, adam": {"optimizer": "adam"},
     "private-sgd, without noise": {},
-    "private-sgd, clients": {"clip": 2.0, "local_steps": 3},
+    "private-sgd, clients": {"local_steps": 3},
 }
 PROMISES = {
     "private-sgd, without noise": tacit.Privacy(epsilon=math.inf),
-    "private-sgd, clients": tacit.Privacy(epsilon=5.0, delta=0.01, unit="client"),
+    "private-sgd, clients": tacit.Privacy(epsilon=5.0, delta=0.01, unit="client", clip=2.0),
 }
 
 

@@ -38,7 +38,7 @@ def free_ports(count):
     return found
 
 
-PRIVATE = {"name": "private-sgd", "lr": 0.5, "momentum": 0.9, "clip": 1.0}
+PRIVATE = {"name": "private-sgd", "lr": 0.5, "momentum": 0.9}
 
 
 def plan(

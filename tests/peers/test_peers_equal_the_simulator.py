@@ -37,12 +37,12 @@ ALGORITHMS = {
 ADAM = {"name": "private-sgd", "lr": 0.5, "optimizer": "adam"}
 SUMS = {
     "private-sgd": (PRIVATE, None),
-    "private-sgd, adam": ({**ADAM, "clip": 1.0}, {"epsilon": 8.0, "delta": 1e-4}),
+    "private-sgd, adam": (ADAM, {"epsilon": 8.0, "delta": 1e-4}),
     "private-sgd, clients": (
         {**PRIVATE, "local_steps": 2},
         {"epsilon": 50.0, "delta": 0.1, "unit": "client"},
     ),
-    "private-sgd, no noise": ({**PRIVATE, "clip": float("inf")}, {"epsilon": float("inf")}),
+    "private-sgd, no noise": (PRIVATE, {"epsilon": float("inf"), "clip": float("inf")}),
 }
 ROBUST = {"dsg, clipping": "centred-clipping", "dsg, trimming": "trimmed-mean"}
 # Modules with branches, on images of 28×28 pixels.

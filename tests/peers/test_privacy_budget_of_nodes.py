@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tacit.config.build import build, make_algorithm_for
 from tacit.peer.node.node import REPEATED_ITERATIONS
 
-DECOR = {"name": "decor", "lr": 0.1, "clip": 1.0}
+DECOR = {"name": "decor", "lr": 0.1}
 STEPS = 60
 # Noise that is given may be too little for the iterations that are planned.
 PROMISE = {"epsilon": 2.0, "delta": 1e-4, "samples": 200, "noise_multiplier": 2.0}

@@ -37,7 +37,7 @@ PROMISE = {"epsilon": 2.0, "delta": 1e-4, "samples": SAMPLES * len(NAMES)}
 ALGORITHMS = {
     "lppa": ({"name": "lppa", "lr": LR, "noise": LARGE}, ("theta", "gamma")),
     "mdsg": ({"name": "mdsg", "lr": LR, "noise": LARGE}, ("psi",)),
-    "decor": ({"name": "decor", "lr": LR, "clip": 1.0}, ("theta",)),
+    "decor": ({"name": "decor", "lr": LR}, ("theta",)),
 }
 
 
@@ -100,7 +100,7 @@ def factor(home, data):
     algorithm = Node(home.node(VICTIM), options, EventLog(io.StringIO(), VICTIM)).algorithm
     if algorithm.name == "lppa":
         return 1.0
-    return -LR / (algorithm.mechanism.expected if algorithm.name == "decor" else 1)
+    return -LR / (algorithm.mechanism.expected_each if algorithm.name == "decor" else 1)
 
 
 @pytest.mark.parametrize("label", ALGORITHMS)
@@ -136,7 +136,7 @@ def test_the_ends_of_a_directed_edge_have_the_same_keys(tmp_path):
     assert relative_distance(models(home), simulated(home)) < 1e-6
 
 
-DECOR = {"name": "decor", "lr": 0.1, "clip": 1.0}
+DECOR = {"name": "decor", "lr": 0.1}
 PROMISES = {"decor": {"epsilon": 8.0, "delta": 1e-4, "samples": 200}}
 
 

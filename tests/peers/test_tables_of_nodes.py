@@ -270,7 +270,7 @@ def test_directed_graphs_and_guarantees_need_public_constants(base, tmp_path):
     with pytest.raises(Misuse, match="a directed graph has none"):
         federation(tmp_path / "f", make_config(directed), clients=4)
     private = values | {
-        "algorithm": {"name": "private-sgd", "lr": 0.1, "clip": 1.0},
+        "algorithm": {"name": "private-sgd", "lr": 0.1},
         "privacy": {"epsilon": 8.0, "delta": 1e-4, "samples": 150},
     }
     with pytest.raises(Misuse, match="does not cover what clients share"):

@@ -1,6 +1,6 @@
 """Registered algorithms with what each needs to run: options, a suitable task, a guarantee."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch.func import vmap
@@ -17,6 +17,17 @@ PROMISE = tacit.Privacy(epsilon=3.0)
 COVERED = 20
 # How often a client has its data if these become samples, and how many it draws on average.
 COPIES, BATCH = 4, 2
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A mechanism but for some values, which a mechanism itself does not let anyone change."""
+
+    mechanism: object
+    values: dict
+
+    def __getattr__(self, name):
+        return self.values[name] if name in self.values else getattr(self.mechanism, name)
 
 
 def made(kind, **options):

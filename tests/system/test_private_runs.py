@@ -2,11 +2,13 @@
 
 import pytest
 
+from support.misuse import assert_mentions
+
 PRIVATE = """
 data = { name = "mnist-mini", limit_train = 300, limit_test = 50 }
 model = { name = "linear" }
 graph = { kind = "ring", clients = 5 }
-algorithm = { name = "private-sgd", lr = 0.5, clip = 1.0 }
+algorithm = { name = "private-sgd", lr = 0.5 }
 privacy = { epsilon = 8.0, delta = 1e-4 }
 run = { rounds = 2, batch_size = 20, iterations_per_round = 3 }
 """
@@ -50,3 +52,19 @@ def test_without_noise_no_guarantee_is_claimed(privacy_lines):
 def test_a_client_as_unit(privacy_lines):
     (line,) = privacy_lines('privacy.unit="client"', "privacy.honest=3")
     assert "per client (all of its data), if 3 of 5 clients are honest and connected" in line
+
+
+def test_noise_for_no_iteration_is_a_failure(tacit_here, tmp_path):
+    (tmp_path / "private.toml").write_text(PRIVATE)
+    words = ("--out", "run", "--set", "privacy.noise_multiplier=0.2")
+    answer = tacit_here("run", "private.toml", *words)
+    assert answer.code == 1
+    assert_mentions(answer.err, "noise_multiplier = 0.2 allows no iteration", "Give more noise")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_old_clipping_bound_says_where_it_is_now(tacit_here, tmp_path):
+    (tmp_path / "private.toml").write_text(PRIVATE.replace("lr = 0.5", "lr = 0.5, clip = 0.2"))
+    answer = tacit_here("run", "private.toml", "--out", "run")
+    assert answer.code == 2
+    assert_mentions(answer.err, "not an option of private-sgd", "[privacy] clip = 0.2")

@@ -149,12 +149,11 @@ def test_a_sample_moves_the_sum_of_clipped_gradients_by_more_than_the_bound():
 
 
 def test_a_guarantee_for_one_sample_is_refused_and_one_for_a_client_is_kept():
-    algorithm = tacit.PrivateSGD(lr=0.1, clip=0.5)
+    algorithm = tacit.PrivateSGD(lr=0.1)
+    promise = tacit.Privacy(epsilon=8, delta=1e-3, clip=0.5)
     with pytest.raises(tacit.Misuse, match='unit = "client"'):
-        tacit.simulate(
-            algorithm, sampled(), GRAPH, steps=2, privacy=tacit.Privacy(epsilon=8, delta=1e-3)
-        )
-    promise = tacit.Privacy(epsilon=20, delta=1e-2, unit="client")
+        tacit.simulate(algorithm, sampled(), GRAPH, steps=2, privacy=promise)
+    promise = tacit.Privacy(epsilon=20, delta=1e-2, unit="client", clip=0.5)
     run = tacit.simulate(algorithm, sampled(), GRAPH, steps=3, privacy=promise)
     assert run.setting.algorithm.budget.spent(3) <= 20
     assert torch.equal(run.theta, run.theta[:1].expand_as(run.theta))

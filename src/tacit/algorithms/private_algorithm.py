@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import ClassVar, Self
 
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import COMPUTED, Algorithm
 from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.devices import Precision
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
-from tacit.privacy.guarantee import Privacy
+from tacit.privacy.guarantee import Budget, Privacy
+from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.population import Population
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
 
+@dataclass(frozen=True)
 class PrivateAlgorithm(Algorithm):
-    """An algorithm with a differential-privacy guarantee for the whole run."""
+    """An algorithm with a differential-privacy guarantee for the whole run.
+
+    Args:
+        mechanism: What keeps the guarantee; `prepared` computes it.
+    """
 
     keeps_guarantee: ClassVar[bool] = True
+
+    mechanism: Mechanism | None = field(default=None, kw_only=True, metadata={COMPUTED: True})
+    # Not an option: whoever sets it learns where the bound is set.
+    clip: InitVar[None] = field(default=None, kw_only=True)
+
+    def __post_init__(self, clip: None) -> None:
+        if clip is not None:
+            raise misplaced_clip(self.name, clip)
 
     @abstractmethod
     def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> Self:
@@ -46,9 +60,23 @@ class PrivateAlgorithm(Algorithm):
         ]
 
     @property
-    @abstractmethod
-    def facts(self) -> Population | None:
-        """What it was prepared for; None before."""
+    def budget(self) -> Budget | None:
+        return None if self.mechanism is None else self.mechanism.budget
+
+
+class BudgetTooSmall(Misuse):
+    """The noise that was given does not keep the promise for a single iteration."""
+
+    exit_code = 1
+
+
+def misplaced_clip(name: str, bound: object) -> Misuse:
+    """The error for a clipping bound among the options of an algorithm that keeps a guarantee."""
+    return Misuse(
+        f"clip = {bound} is not an option of {name}: the clipping bound is part of the guarantee.",
+        f"Write [privacy] clip = {bound} in a configuration (of a saved run, too), "
+        f"tacit.Privacy(epsilon=…, clip={bound}) in Python.",
+    )
 
 
 def prepare(
@@ -58,6 +86,7 @@ def prepare(
 
     Raises:
         Misuse: If the promise cannot be kept, the algorithm keeps none, or it needs one.
+        BudgetTooSmall: If the noise that was given does not allow a single iteration.
     """
     if isinstance(algorithm, WrappedAlgorithm):
         return replace(algorithm, inner=prepare(algorithm.inner, promise, task, graph, steps))
@@ -68,21 +97,8 @@ def prepare(
             f"{algorithm.name} does not keep a privacy guarantee.",
             "Use tacit.PrivateSGD, or leave `privacy` out.",
         )
-    earlier = algorithm.facts
-    if promise is None and earlier is None:
-        return algorithm
-    parts, batch_size = require_samples(task)
-    samples = int(parts.sizes.sum())
-    batch = min(samples, task.clients * batch_size)
-    facts = Population(task.clients, samples, batch, task.parameters, steps)
     if promise is None:
-        if earlier is not None and replace(earlier, steps=steps) != facts:
-            raise Misuse(
-                f"This {algorithm.name} was prepared for {earlier.clients} clients with "
-                f"{earlier.samples} samples, batches of {earlier.batch:g} and {earlier.parameters} "
-                "parameters, which are not those of this task.",
-                "Give `privacy` again: it is prepared anew.",
-            )
+        _require_same_population(algorithm, task, graph)
         return algorithm
     if not isinstance(promise, Privacy):
         raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
@@ -92,7 +108,48 @@ def prepare(
             'Load tables with public constants, e.g. schema={"age": {"mean": 50, "std": 20}}, and '
             "declared classes; with standardize=False no sums are shared either.",
         )
-    return algorithm.prepared(promise, facts, graph)
+    prepared = algorithm.prepared(promise, population(promise, task, graph.clients, steps), graph)
+    budget = prepared.budget
+    if budget is not None and budget.allowed_steps < 1:
+        raise BudgetTooSmall(
+            f"noise_multiplier = {budget.noise_multiplier:g} allows no iteration: the first spends "
+            f"ε = {budget.spent(1):.3g}, and epsilon is {budget.epsilon:g}.",
+            "Give more noise, or leave noise_multiplier out: it is then computed for the whole "
+            "run.",
+        )
+    return prepared
+
+
+def population(promise: Privacy, task: Task, clients: int, steps: int) -> Population:
+    """The public facts on which the guarantee for a task depends.
+
+    A node knows its own part of the data only; the promise says how many samples all have.
+    """
+    parts, batch_size = require_samples(task)
+    samples = promise.samples
+    if samples is None:
+        if parts.clients != clients:
+            raise Misuse(
+                "How many training samples all clients have together is not known.",
+                "Set privacy.samples, e.g. samples = 60000. The number is public.",
+            )
+        samples = int(parts.sizes.sum())
+    batch = promise.expected_batch(samples, clients * batch_size)
+    return Population(clients, samples, batch, task.parameters, max(1, steps))
+
+
+def _require_same_population(algorithm: PrivateAlgorithm, task: Task, graph: Graph) -> None:
+    """Raise Misuse if an algorithm was prepared for another task."""
+    if algorithm.mechanism is None:
+        return
+    earlier, promise = algorithm.mechanism.facts, algorithm.mechanism.promise
+    if population(promise, task, graph.clients, earlier.steps) != earlier:
+        raise Misuse(
+            f"This {algorithm.name} was prepared for {earlier.clients} clients with "
+            f"{earlier.samples} samples, batches of {earlier.batch:g} and {earlier.parameters} "
+            "parameters, which are not those of this task.",
+            "Give `privacy` again: it is prepared anew.",
+        )
 
 
 def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> list[str]:

@@ -22,15 +22,15 @@ from tacit.algorithms.local_optimizer import (
 )
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.algorithms.tolerance import Tolerance, refused
-from tacit.core.checks import check_count, check_number, check_positive
+from tacit.core.checks import check_count, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.clipping import Clip
-from tacit.privacy.guarantee import Budget, Privacy
+from tacit.privacy.guarantee import Privacy
 from tacit.privacy.population import Population
-from tacit.privacy.private_sum import PrivateSum, private_sum
+from tacit.privacy.private_sum import PrivateSum
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,20 @@ class PrivateSGD(PrivateAlgorithm):
     Weight decay adds ωθ to G/B, or with optimizer = "adamw" − λωθ to θ⁺. All this is computed from
     the total, so it costs no privacy.
 
-    Each sample is drawn with the same probability. ζᵢ is integer noise, such that the noise of the
-    honest clients together has standard deviation σC. With unit = "client" a client takes
-    `local_steps` plain steps of size `local_lr`, and gᵢ is the sum of their gradients, clipped.
+    Each sample is drawn with the same probability. C is the clipping bound of the guarantee. ζᵢ is
+    integer noise, such that the noise of the honest clients together has standard deviation σC.
+    With unit = "client" a client takes `local_steps` plain steps of size `local_lr`, and gᵢ is the
+    sum of their gradients, clipped.
 
     Args:
         lr: Step size λ, a number or a schedule.
-        clip: The bound C on the norm of one sample's gradient, or of one client's update; infinite
-            for no bound, which needs epsilon = inf.
         momentum: μ.
         optimizer: What is done with the totals: "sgd", "adam" or "adamw".
         betas: β₁ and β₂ of Adam.
         local_steps: Steps of a client between two totals; unit = "client" only.
         local_lr: Step size of these steps.
         weight_decay: ω, for the objective L + (ω/2)‖θ‖²; decoupled with "adamw".
-        mechanism: Sampling, noise and encoding; `prepared` computes it.
+        mechanism: Sampling, clipping, noise and encoding; `prepared` computes it.
     """
 
     name: ClassVar[str] = "private-sgd"
@@ -88,31 +87,31 @@ class PrivateSGD(PrivateAlgorithm):
     protecting_neighbours: ClassVar[int] = 2
 
     lr: Rate
-    clip: float = 1.0
     momentum: float = 0.0
     optimizer: OptimizerName = "sgd"
     betas: tuple[float, float] = BETAS
     local_steps: int = 1
     local_lr: float = 0.1
     weight_decay: float = field(default=0.0, kw_only=True)
-    mechanism: PrivateSum | None = field(default=None, metadata={COMPUTED: True})
+    mechanism: PrivateSum | None = field(default=None, kw_only=True, metadata={COMPUTED: True})
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, clip: None) -> None:
+        super().__post_init__(clip)
         check_rate("lr", self.lr)
-        check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_momentum(self.momentum)
         check_weight_decay(self.weight_decay)
         check_optimizer(self.optimizer, self.momentum, self.betas)
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
-
-    def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> PrivateSGD:
-        if promise.unit == "sample" and self.local_steps > 1:
+        mechanism = self.mechanism
+        if mechanism is not None and mechanism.unit == "sample" and self.local_steps > 1:
             raise Misuse(
                 f"With {self.local_steps} local steps a sample has an influence on later ones.",
                 'Protect clients instead (unit = "client"), or set local_steps = 1.',
             )
-        return replace(self, mechanism=private_sum(promise, self.clip, facts))
+
+    def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> PrivateSGD:
+        return replace(self, mechanism=PrivateSum(promise, facts))
 
     def cautions(self, graph: Graph) -> list[str]:
         """Single clients that learn more than the sum over all others."""
@@ -133,14 +132,6 @@ class PrivateSGD(PrivateAlgorithm):
         return cautions
 
     @property
-    def budget(self) -> Budget | None:
-        return None if self.mechanism is None else self.mechanism.budget
-
-    @property
-    def facts(self) -> Population | None:
-        return None if self.mechanism is None else self.mechanism.facts
-
-    @property
     def gradients_per_step(self) -> int:
         return self.local_steps
 
@@ -151,7 +142,7 @@ class PrivateSGD(PrivateAlgorithm):
     def step(self, s: PrivateState, here: Here) -> PrivateState:
         mechanism = self._mechanism()
         if mechanism.unit == "client":
-            update = self._local_update(s.theta, here)
+            update = self._local_update(s.theta, here, mechanism.bound)
         else:
             sampling = mechanism.bound, mechanism.sampling_rate
             update = here.clipped_sum(s.theta, *sampling, rounding=mechanism.rounding)
@@ -168,14 +159,14 @@ class PrivateSGD(PrivateAlgorithm):
             descent = descent + rate * self.weight_decay * s.theta
         return PrivateState(s.theta - descent, first, second)
 
-    def _local_update(self, theta: Tensor, here: Here) -> Tensor:
+    def _local_update(self, theta: Tensor, here: Here, bound: float) -> Tensor:
         """Σ ∇Lᵢ over the local steps of each client, clipped."""
         total = here.grad(theta)
         for local in range(1, self.local_steps):
             total = total + here.grad(theta - self.local_lr * total, local)
-        if math.isinf(self.clip):
+        if math.isinf(bound):
             return total
-        return here.nonlinear("clip", Clip(self.clip).clipped, total, deterministic=True)
+        return here.nonlinear("clip", Clip(bound).clipped, total, deterministic=True)
 
     def _mechanism(self) -> PrivateSum:
         if self.mechanism is None:

@@ -220,6 +220,8 @@ class PrivacySection(Section):
     """Probability that an iteration draws a sample; default: the clients' batches over samples."""
     noise_multiplier: float | None = None
     """Noise instead of as much as the rounds need; the run then stops when epsilon is spent."""
+    clip: float = 1.0
+    """Largest norm of one sample's gradient, or of one client's update; inf with epsilon = inf."""
 
 
 class FederationSection(Section):

@@ -92,8 +92,8 @@ def private_config(config: Config) -> Config:
     Larger batches make the noise smaller in proportion; 200 iterations are enough.
     """
     settings = config.as_dict()
-    settings["algorithm"] = {"name": PRIVATE, "lr": 1.0, "clip": 0.2, "momentum": 0.9}
-    settings["privacy"] = {"epsilon": 3.0, "delta": 1e-5}
+    settings["algorithm"] = {"name": PRIVATE, "lr": 1.0, "momentum": 0.9}
+    settings["privacy"] = {"epsilon": 3.0, "delta": 1e-5, "clip": 0.2}
     settings["run"] |= {"batch_size": 160, "iterations_per_round": 10}
     return make_config(settings)
 

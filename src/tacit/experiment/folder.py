@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.own_data import files_digest
-from tacit.config.sections import GRAPH_FILE_KEYS, Config
+from tacit.config.sections import GRAPH_FILE_KEYS, Config, PrivacySection
 from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
 from tacit.core.toml import to_toml
@@ -36,6 +36,7 @@ NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
 # Keys of [run] that were added later, and what runs did before.
 LATER_RUN_KEYS = {"prg": "philox", "precision": "float32"}
+DEFAULT_CLIP = PrivacySection.model_fields["clip"].default
 
 
 class RunFolder:
@@ -158,8 +159,12 @@ def folder_name(label: str, suffix: str = "") -> str:
 
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
+    plain = _identity(config)
+    if (promise := plain.get("privacy")) and (clip := promise.pop("clip")) != DEFAULT_CLIP:
+        # Where runs of version 0.1 have it, so that they keep their fingerprint.
+        plain["algorithm"]["clip"] = clip
     # Dates are possible in TOML, though no key takes one.
-    text = json.dumps(_identity(config), sort_keys=True, default=str)
+    text = json.dumps(plain, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

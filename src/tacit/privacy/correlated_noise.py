@@ -12,7 +12,8 @@ Allouah et al. 2024, "The privacy power of correlated noise in decentralized lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
 
@@ -21,64 +22,57 @@ import numpy as np
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.accounting.correlated import precision
-from tacit.privacy.guarantee import Budget, Privacy
-from tacit.privacy.population import Population
-from tacit.privacy.private_sum import rounding_of
+from tacit.privacy.mechanism import Mechanism, rounding_of
 
 # Coalitions that are looked at; more would take long.
 MOST_COALITIONS = 20_000
 
 
 @dataclass(frozen=True)
-class CorrelatedNoise:
-    """How clients sample, clip and add noise in one iteration.
-
-    Attributes:
-        bound: The largest norm of one sample's gradient, C.
-        sampling_rate: The probability with which each sample is drawn.
-        expected: The expected number of samples that one client draws.
-        own: Standard deviation ω of a client's own noise.
-        shared: Standard deviation of the noise vᵢⱼ of two neighbours.
-        budget: What a run spends.
-        rounding: The share of the bound that rounding of sums may take.
-        facts: What all this was computed for.
-    """
-
-    bound: float
-    sampling_rate: float
-    expected: float
-    own: float
-    shared: float
-    budget: Budget
-    rounding: float = 0.0
-    facts: Population | None = None
-
-
-def correlated_noise(
-    promise: Privacy, bound: float, ratio: float, facts: Population, graph: Graph
-) -> CorrelatedNoise:
-    """The noise that keeps a promise.
+class CorrelatedNoise(Mechanism):
+    """Noise that partly cancels between neighbours, for a promise per sample.
 
     Args:
-        promise: The guarantee, per sample.
-        bound: The largest norm of one sample's gradient.
         ratio: r, the standard deviation of shared noise over that of own noise.
-        facts: What the guarantee depends on.
         graph: The communication graph; neighbours share noise.
+
+    Attributes:
+        own: Standard deviation ω of a client's own noise.
+
+    Raises:
+        Misuse: If the promise cannot be kept.
     """
-    promise.check(samples=facts.samples, clients=facts.clients)
-    if promise.unit != "sample":
-        raise Misuse(
-            "Noise that cancels between neighbours is accounted for per sample here.",
-            'Set unit = "sample".',
-        )
-    rate = min(1.0, facts.batch / facts.samples)
-    budget = promise.budget(rate, facts.steps, clients=facts.clients)
-    share = worst_share(graph, ratio, facts.clients - budget.honest)
-    own = budget.noise_multiplier * bound * share**0.5
-    expected = rate * facts.samples / facts.clients
-    rounding = rounding_of(rate * facts.samples, rate)
-    return CorrelatedNoise(bound, rate, expected, own, ratio * own, budget, rounding, facts)
+
+    ratio: float
+    graph: Graph
+    own: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.unit != "sample":
+            raise Misuse(
+                "Noise that cancels between neighbours is accounted for per sample here.",
+                'Set unit = "sample".',
+            )
+        if math.isinf(self.bound):
+            raise Misuse(
+                "Noise on the edges of a graph needs a clipping bound.",
+                "Give one, e.g. clip = 1.0.",
+            )
+        budget = self.calibrated_budget()
+        share = worst_share(self.graph, self.ratio, self.facts.clients - budget.honest)
+        own = budget.noise_multiplier * self.bound * share**0.5
+        rounding = rounding_of(self.expected, self.sampling_rate)
+        self._compute(budget=budget, rounding=rounding, own=own)
+
+    @property
+    def shared(self) -> float:
+        """Standard deviation of the noise vᵢⱼ of two neighbours."""
+        return self.ratio * self.own
+
+    @property
+    def expected_each(self) -> float:
+        """The expected number of samples that one client draws."""
+        return self.expected / self.facts.clients
 
 
 def worst_share(graph: Graph, ratio: float, curious: int) -> float:

@@ -33,6 +33,12 @@ class Privacy:
             because every client knows its own noise.
         noise_multiplier: The noise, instead of as much as the planned iterations need. A run then
             stops when ε is spent.
+        clip: The bound C on the norm of one sample's gradient, or of one client's update; infinite
+            for no bound, which needs an infinite ε.
+        samples: Training samples of all clients together, a public number; by default those of the
+            task.
+        sampling_rate: The probability that an iteration draws a sample; by default the batches of
+            all clients over all samples.
 
     Example:
         >>> Privacy(epsilon=3.0).honest_among(clients=10)
@@ -44,6 +50,9 @@ class Privacy:
     unit: Unit = "sample"
     honest: int | None = None
     noise_multiplier: float | None = None
+    clip: float = 1.0
+    samples: int | None = None
+    sampling_rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
@@ -60,6 +69,17 @@ class Privacy:
         check_choice("unit", self.unit, UNITS)
         if self.honest is not None:
             check_count("honest", self.honest)
+        check_number("clip", self.clip, above=0, infinite=True, example=1.0)
+        if math.isinf(self.clip) and math.isfinite(self.epsilon):
+            raise Misuse(
+                "Without clipping one sample can change the sum by any amount, and no noise hides "
+                "it.",
+                "Give a clipping bound, e.g. clip = 1.0, or epsilon = inf.",
+            )
+        if self.samples is not None:
+            check_count("samples", self.samples)
+        if self.sampling_rate is not None:
+            check_number("sampling_rate", self.sampling_rate, above=0, at_most=1, example=0.01)
 
     def check(self, *, samples: int | None = None, clients: int | None = None) -> None:
         """Require that the promise means something for that many samples and clients.
@@ -89,6 +109,12 @@ class Privacy:
                 f"Give at most {max(clients - 1, 1)}: every client knows its own noise.",
             )
         return self.honest
+
+    def expected_batch(self, samples: int, batch: float) -> float:
+        """The expected number of samples in a sum, if clients draw so many of so many together."""
+        if self.sampling_rate is None:
+            return min(float(samples), batch)
+        return self.sampling_rate * samples
 
     def budget(
         self, sampling_rate: float, steps: int, *, clients: int, extra_delta: float = 0.0

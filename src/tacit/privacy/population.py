@@ -14,7 +14,7 @@ class Population:
         samples: Training samples of all clients together.
         batch: The expected number of samples in one sum, of all clients together.
         parameters: Numbers in a model.
-        steps: Iterations of the whole run.
+        steps: Iterations of the whole run, at least 1: without any, no noise would be needed.
     """
 
     clients: int

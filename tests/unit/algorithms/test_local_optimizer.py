@@ -106,8 +106,8 @@ def test_adam_is_that_of_pytorch(name, options, graph):
 def test_private_totals_without_noise_are_optimized_as_by_pytorch(options):
     """Of all data, so that sums are exact but for their integers."""
     task, (A, b, start) = equal_clients(N)
-    plain = tacit.PrivateSGD(lr=RATE, clip=math.inf, **options)
-    nothing = tacit.Privacy(epsilon=math.inf)
+    plain = tacit.PrivateSGD(lr=RATE, **options)
+    nothing = tacit.Privacy(epsilon=math.inf, clip=math.inf)
     algorithm, task = suited(plain, task, RING, promise=nothing, batch_size=COPIES)
     given = {key: value for key, value in options.items() if key != "optimizer"}
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(

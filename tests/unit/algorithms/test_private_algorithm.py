@@ -10,7 +10,7 @@ import tacit
 from support.misuse import assert_mentions, misuse_message
 from support.suited import with_one_start
 from tacit import Decor, Privacy, PrivateSGD, Setting, Simulation, Topology
-from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
+from tacit.algorithms.private_algorithm import BudgetTooSmall, PrivateAlgorithm, prepare
 from tacit.core.errors import Caution
 from tacit.privacy.population import Population
 from tacit.tasks.parts import Parts
@@ -40,8 +40,7 @@ def run(algorithm=None, task=None, steps=4, **options):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"clip": math.inf}, "clip"),
-        ({"clip": 0}, "clip"),
+        ({"clip": 0.2}, "tacit.Privacy(epsilon=…, clip=0.2)"),
         ({"correlation": -1.0}, "correlation"),
     ],
 )
@@ -78,6 +77,11 @@ def test_other_algorithms_keep_none():
 
 def test_decor_protects_samples_only():
     assert_mentions(misuse_message(run, Decor(lr=0.1), privacy=FEW_CLIENTS), 'unit = "sample"')
+
+
+def test_decor_needs_a_bound_even_without_noise():
+    unbounded = Privacy(math.inf, clip=math.inf)
+    assert_mentions(misuse_message(run, Decor(lr=0.1), privacy=unbounded), "clip = 1.0")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +162,59 @@ def test_noise_of_another_federation_is_refused(kind):
     assert prepare(prepared, None, squares(), RING, 9) is prepared
     words = misuse_message(prepare, prepared, None, squares(batch_size=2), RING, 4)
     assert_mentions(words, "prepared for 6 clients with 48 samples", "Give `privacy` again")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "promise", "change", "words"),
+    [
+        (PrivateSGD(lr=0.1), FEW_CLIENTS, {"clip": 447.0}, "tacit.Privacy(epsilon=…, clip=447.0)"),
+        (Decor(lr=0.1), PROMISE, {"clip": 447.0}, "tacit.Privacy(epsilon=…, clip=447.0)"),
+        (PrivateSGD(lr=0.1), PROMISE, {"local_steps": 2}, 'unit = "client"'),
+        (Decor(lr=0.1), PROMISE, {"correlation": 0.0}, "computed for 10.0"),
+    ],
+)
+def test_what_the_guarantee_rests_on_cannot_be_changed_after_preparing(
+    algorithm, promise, change, words
+):
+    prepared = prepare(algorithm, promise, squares(), RING, 4)
+    assert_mentions(misuse_message(replace, prepared, **change), words)
+    # What the noise was not computed for is free.
+    assert replace(prepared, lr=0.5).budget == prepared.budget
+
+
+def test_another_bound_or_population_has_other_noise():
+    mechanism = prepare(PrivateSGD(lr=0.1), PROMISE, squares(), RING, 4).mechanism
+    longer = replace(mechanism, promise=replace(PROMISE, clip=447.0))
+    assert longer.code.noise_deviation == pytest.approx(447 * mechanism.code.noise_deviation)
+    more = replace(mechanism, facts=replace(mechanism.facts, steps=400))
+    assert more.budget.noise_multiplier > mechanism.budget.noise_multiplier
+    for name in ("code", "budget", "rounding"):
+        with pytest.raises(ValueError, match=name):
+            replace(mechanism, **{name: getattr(mechanism, name)})
+
+
+def test_clients_clip_to_the_bound_that_the_noise_was_computed_for():
+    """With unit = "client", what one client contributes to a total without noise."""
+    promise = Privacy(math.inf, unit="client", clip=0.25)
+    result = run(PrivateSGD(lr=1.0, local_steps=2), privacy=promise, steps=1)
+    # N clients, each of at most C, over N.
+    moved = result.theta[0] - result.setting.task.initial(0, [0])[0]
+    assert 0 < float(moved.norm()) <= 0.25 * 1.001
+
+
+def test_correlated_noise_belongs_to_its_graph():
+    prepared = prepare(Decor(lr=0.1), PROMISE, squares(), RING, 4)
+    other = Topology.complete(N).mixing("metropolis")
+    assert_mentions(misuse_message(prepared.check_graph, other), "computed for", "`privacy` again")
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_noise_that_allows_no_iteration_is_refused(kind):
+    little = Privacy(3.0, noise_multiplier=0.2)
+    with pytest.raises(BudgetTooSmall) as problem:
+        prepare(kind(lr=0.1), little, squares(), RING, 120)
+    assert problem.value.exit_code == 1
+    assert_mentions(str(problem.value), "noise_multiplier = 0.2 allows no iteration", "leave")
 
 
 def test_a_budget_that_ends_early_is_cautioned_about():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tacit
+from support.suited import Changed
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.canaries import trials as trials_module
@@ -93,20 +94,21 @@ class BrokenDecor(Decor):
 
 
 def without_noise(mechanism):
-    return replace(mechanism, code=replace(mechanism.code, noise=None))
+    return Changed(mechanism, {"code": replace(mechanism.code, noise=None)})
 
 
 def less_noise(mechanism):
     # Three times as many integers per unit, under the same noise.
-    return replace(mechanism, code=replace(mechanism.code, scale=3 * mechanism.code.scale))
+    code = replace(mechanism.code, scale=3 * mechanism.code.scale)
+    return Changed(mechanism, {"code": code})
 
 
 def less_own_noise(mechanism):
-    return replace(mechanism, own=mechanism.own / 3, shared=mechanism.shared / 3)
+    return Changed(mechanism, {"own": mechanism.own / 3, "shared": mechanism.shared / 3})
 
 
 def every_sample(mechanism):
-    return replace(mechanism, sampling_rate=1.0)
+    return Changed(mechanism, {"sampling_rate": 1.0})
 
 
 @pytest.mark.parametrize(

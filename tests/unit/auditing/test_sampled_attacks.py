@@ -15,7 +15,7 @@ def run():
     model = tacit.models.build("mlp", shape=(1, 28, 28), classes=10, hidden=[4])
     task = tacit.Task.from_module(model, parts, batch_size=2, init="same")
     graph = tacit.Topology.ring(5).mixing("metropolis")
-    rule, promise = tacit.PrivateSGD(lr=0.1, clip=1.0), tacit.Privacy(epsilon=math.inf)
+    rule, promise = tacit.PrivateSGD(lr=0.1), tacit.Privacy(epsilon=math.inf)
     return tacit.simulate(rule, task, graph, steps=2, privacy=promise)
 
 

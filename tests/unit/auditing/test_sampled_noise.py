@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tacit
-from support.suited import guaranteed, made
+from support.suited import Changed, guaranteed, made
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -182,7 +182,7 @@ def test_rounding_is_part_of_what_a_sample_changes():
     """With √P/s of a tenth, a bound that left it out would be a tenth too small."""
     coarse = private()
     code = replace(coarse.mechanism.code, scale=10 * math.sqrt(P))
-    algorithm = replace(coarse, mechanism=replace(coarse.mechanism, code=code))
+    algorithm = replace(coarse, mechanism=Changed(coarse.mechanism, {"code": code}))
     run = run_on_symbols(algorithm, RING, 1, common_start=True)
     loss = sampled_loss(SecretRows.of(run, CURIOUS | Adversary.eavesdropper(), 3), P)
     expected = math.sqrt(N - 1) * code.noise_deviation / (1 + 0.1)

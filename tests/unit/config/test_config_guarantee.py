@@ -1,13 +1,14 @@
 """[privacy]: the guarantee of a configuration, from its keys to the noise of the algorithm."""
 
 import math
+from dataclasses import fields
 
 import pytest
 
 from support.misuse import assert_mentions, misuse_message
-from tacit import data
+from tacit import PrivateSGD, data
 from tacit.config.build import build
-from tacit.config.guarantee import make_promise, sampling_rate, with_guarantee
+from tacit.config.guarantee import promise_of, with_guarantee
 from tacit.config.loading import make_config
 from tacit.config.sections import PrivacySection
 from tacit.privacy.guarantee import Privacy
@@ -25,10 +26,20 @@ def built(tiny_private, dataset):
 
 def test_every_key_reaches_the_promise():
     section = PrivacySection(
-        epsilon=2.0, delta=1e-4, unit="client", honest=3, noise_multiplier=1.5, samples=7
+        epsilon=2.0,
+        delta=1e-4,
+        unit="client",
+        honest=3,
+        noise_multiplier=1.5,
+        clip=0.3,
+        samples=7,
+        sampling_rate=0.5,
     )
-    assert make_promise(section) == Privacy(2.0, 1e-4, "client", 3, 1.5)
-    assert make_promise(PrivacySection(epsilon=math.inf)) == Privacy(math.inf)
+    config = make_config({"privacy": section.model_dump()})
+    assert promise_of(config, PrivateSGD(lr=0.1)) == Privacy(**section.model_dump())
+    assert {field.name for field in fields(Privacy)} == set(PrivacySection.model_fields)
+    bare = make_config({"privacy": {"epsilon": math.inf}})
+    assert promise_of(bare, PrivateSGD(lr=0.1)) == Privacy(math.inf)
 
 
 def test_noise_follows_from_the_promise_and_the_rounds(built):
@@ -51,7 +62,6 @@ def test_sampling_can_be_set(built):
     assert (mechanism.sampling_rate, mechanism.expected) == (0.5, 120)
     # No more than all.
     assert built("run.batch_size=80").algorithm.mechanism.sampling_rate == 1.0
-    assert sampling_rate(PrivacySection(epsilon=1.0), 10, clients=4, samples=400) == 0.1
 
 
 def test_a_number_of_samples_can_be_given(built):
@@ -61,7 +71,7 @@ def test_a_number_of_samples_can_be_given(built):
 
 def test_decor_is_prepared_too(built):
     experiment = built("algorithm.name=decor")
-    assert experiment.algorithm.mechanism.expected == pytest.approx(16)
+    assert experiment.algorithm.mechanism.expected_each == pytest.approx(16)
 
 
 def test_infinite_epsilon_is_no_guarantee(built):
@@ -90,7 +100,12 @@ def test_infinite_epsilon_is_no_guarantee(built):
         (["privacy.epsilon=inf", "privacy.noise_multiplier=1.0"], ["no noise is added"]),
         (["privacy.colour=1"], ["privacy.colour"]),
         (["algorithm.local_steps=2"], ["[privacy]: With 2 local steps", 'unit = "client"']),
-        (["algorithm.clip=inf"], ["[privacy]: Without clipping", "clip = 1.0"]),
+        (["privacy.clip=inf"], ["[privacy]: Without clipping", "clip = 1.0"]),
+        (["algorithm.clip=0.2"], ["not an option of private-sgd", "[privacy] clip = 0.2"]),
+        (
+            ["algorithm.name=decor", "algorithm.clip=0.2"],
+            ["not an option of decor", "[privacy] clip = 0.2"],
+        ),
         (["algorithm.mechanism=1"], ["algorithm.mechanism is not an option of private-sgd"]),
         (
             ["algorithm.name=lppa"],

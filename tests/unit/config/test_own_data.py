@@ -172,7 +172,7 @@ def test_a_partition_does_not_go_with_clients(sites: Path) -> None:
 def test_a_guarantee_does_not_cover_sums(sites: Path) -> None:
     data = {"files": f"{sites}/{{client}}.csv", "label": "ill"}
     private = {
-        "algorithm": {"name": "private-sgd", "lr": 0.1, "clip": 1.0},
+        "algorithm": {"name": "private-sgd", "lr": 0.1},
         "privacy": {"epsilon": 3.0, "delta": 1e-3},
         "graph": {"kind": "complete"},
     }

@@ -16,7 +16,7 @@ from tacit.engines.gradients import strategies
 from tacit.engines.gradients.clipped import ClippedSums, pass_size
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.sample_backends import SampleBackend
-from tacit.privacy.private_sum import rounding_of
+from tacit.privacy.mechanism import rounding_of
 from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
 
 IMAGE = (1, 28, 28)
@@ -193,8 +193,8 @@ def private(x):
     """A prepared algorithm for a client with the samples x, and its objective."""
     task = tacit.Task.from_loss(loss, [x, torch.zeros_like(x)], torch.zeros(1), batch_size=len(x))
     graph = tacit.Topology.complete(2).mixing("metropolis")
-    promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1)
-    algorithm = prepare(tacit.PrivateSGD(lr=1.0, clip=BOUND), promise, task, graph, 1)
+    promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1, clip=BOUND)
+    algorithm = prepare(tacit.PrivateSGD(lr=1.0), promise, task, graph, 1)
     loader = task.loader(torch.tensor([0]), 0, "cpu", positions=torch.tensor([0]))
     return algorithm.mechanism, HostedObjective(task, [0], loader, "looped", 0, "cpu")
 

@@ -166,7 +166,7 @@ def test_shared_rows_of_a_private_run_are_saved(tmp_path):
     task = tacit.Task.from_module(nn.Linear(4, 3), parts, batch_size=4)
     graph = tacit.Topology.ring(3).mixing("metropolis")
     run = tacit.simulate(
-        tacit.PrivateSGD(lr=0.1, clip=1.0),
+        tacit.PrivateSGD(lr=0.1),
         task,
         graph,
         steps=2,

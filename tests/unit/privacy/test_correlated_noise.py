@@ -10,12 +10,12 @@ import pytest
 
 from support.misuse import assert_mentions, misuse_message
 from tacit import Privacy, Topology
-from tacit.privacy.correlated_noise import correlated_noise, worst_share
+from tacit.privacy.correlated_noise import CorrelatedNoise, worst_share
 from tacit.privacy.population import Population
 
 RING = Topology.ring(5).mixing("metropolis")
 FACTS = Population(clients=5, samples=1000, batch=100, parameters=10, steps=50)
-PROMISE = Privacy(epsilon=3.0)
+PROMISE = Privacy(epsilon=3.0, clip=0.5)
 
 
 def share_by_edges(graph, ratio, coalition, victim):
@@ -59,26 +59,26 @@ def test_without_correlation_all_noise_is_local_and_with_much_it_is_that_of_a_su
 
 
 def test_noise_keeps_the_promise_of_the_worst_client():
-    found = correlated_noise(PROMISE, 0.5, 10.0, FACTS, RING)
-    assert (found.bound, found.sampling_rate, found.expected) == (0.5, 0.1, 20)
+    found = CorrelatedNoise(PROMISE, FACTS, 10.0, RING)
+    assert (found.bound, found.sampling_rate, found.expected_each) == (0.5, 0.1, 20)
     assert found.budget.honest == 4
     assert found.budget.spent(50) <= 3.0
     share = worst_share(RING, 10.0, 1)
     assert found.own / math.sqrt(share) == pytest.approx(found.budget.noise_multiplier * 0.5)
     assert found.shared == pytest.approx(10 * found.own)
     # Less of its own noise than where nothing cancels.
-    local = correlated_noise(PROMISE, 0.5, 0.0, FACTS, RING)
+    local = CorrelatedNoise(PROMISE, FACTS, 0.0, RING)
     assert local.shared == 0
     assert found.own < 0.6 * local.own
 
 
 def test_fewer_honest_clients_need_more_noise():
-    few = correlated_noise(replace(PROMISE, honest=3), 0.5, 10.0, FACTS, RING)
-    assert few.own > correlated_noise(PROMISE, 0.5, 10.0, FACTS, RING).own
+    few = CorrelatedNoise(replace(PROMISE, honest=3), FACTS, 10.0, RING)
+    assert few.own > CorrelatedNoise(PROMISE, FACTS, 10.0, RING).own
 
 
 def test_no_promise_no_noise():
-    found = correlated_noise(Privacy(math.inf), 0.5, 10.0, FACTS, RING)
+    found = CorrelatedNoise(Privacy(math.inf), FACTS, 10.0, RING)
     assert (found.own, found.shared) == (0, 0)
 
 
@@ -91,7 +91,7 @@ def test_no_promise_no_noise():
     ],
 )
 def test_promises_that_cannot_be_kept(promise, words):
-    assert_mentions(misuse_message(correlated_noise, promise, 0.5, 10.0, FACTS, RING), *words)
+    assert_mentions(misuse_message(CorrelatedNoise, promise, FACTS, 10.0, RING), *words)
 
 
 def test_too_many_coalitions_are_refused():

@@ -32,6 +32,13 @@ def budget():
         ({"epsilon": 1.0, "honest": 1.5}, ["honest is 1.5"]),
         ({"epsilon": 1.0, "noise_multiplier": 0.0}, ["noise_multiplier is 0.0", "above 0"]),
         ({"epsilon": math.inf, "noise_multiplier": 1.0}, ["epsilon = inf", "no noise is added"]),
+        ({"epsilon": 1.0, "clip": 0.0}, ["clip is 0.0", "above 0"]),
+        ({"epsilon": 1.0, "clip": -1.0}, ["clip is -1.0"]),
+        ({"epsilon": 1.0, "clip": math.nan}, ["clip is nan"]),
+        ({"epsilon": 1.0, "clip": math.inf}, ["Without clipping", "clip = 1.0", "epsilon = inf"]),
+        ({"epsilon": 1.0, "samples": 0}, ["samples is 0"]),
+        ({"epsilon": 1.0, "sampling_rate": 0.0}, ["sampling_rate is 0.0"]),
+        ({"epsilon": 1.0, "sampling_rate": 1.5}, ["sampling_rate is 1.5", "at most 1"]),
     ],
 )
 def test_impossible_promises(options, words):

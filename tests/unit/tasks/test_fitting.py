@@ -167,7 +167,7 @@ class TestTokens:
     def test_private_training_of_tokens(self):
         task = task_of(Tagger(), torch.randint(10, (6, 5)), labels(6, 5))
         privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
-        algorithm = tacit.PrivateSGD(lr=0.1, clip=1.0)
+        algorithm = tacit.PrivateSGD(lr=0.1)
         run = tacit.simulate(algorithm, task, GRAPH, steps=2, privacy=privacy)
         assert torch.isfinite(run.theta).all()
 

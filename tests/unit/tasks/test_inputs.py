@@ -91,7 +91,7 @@ def test_models_with_several_inputs_train_and_are_evaluated(form, batch_size):
 def test_samples_with_several_inputs_are_clipped_one_by_one():
     task = tacit.Task.from_module(Both(), [FORMS["named"][0]] * 3, batch_size=2)
     graph = tacit.Topology.ring(3).mixing()
-    algorithm = tacit.PrivateSGD(lr=0.1, clip=1.0)
+    algorithm = tacit.PrivateSGD(lr=0.1)
     privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
     run = tacit.simulate(algorithm, task, graph, steps=2, privacy=privacy)
     assert torch.isfinite(run.theta).all()

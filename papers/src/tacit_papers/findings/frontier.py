@@ -56,7 +56,7 @@ def _private(epsilon: float) -> dict[str, Any]:
 
 
 def _private_sgd(rate: float) -> dict[str, Any]:
-    return {"name": "private-sgd", "lr": rate, "momentum": 0.9, "clip": 1.0}
+    return {"name": "private-sgd", "lr": rate, "momentum": 0.9}
 
 
 # Algorithms by family and label.
@@ -110,13 +110,12 @@ RULES: dict[str, dict[str, dict[str, Any]]] = {
         "admm, σ = 0.3": {"name": "admm", **SPLITTING, **_gaussian(0.3)},
     },
     GUARANTEE: {
-        "private-sgd, ε = 8": {"name": "private-sgd", "lr": 0.3, "clip": 1.0},
+        "private-sgd, ε = 8": {"name": "private-sgd", "lr": 0.3},
         "private-sgd, ε = 3, batches of 256": _private_sgd(0.3),
         "private-sgd, ε = 8, batches of 256": _private_sgd(0.3),
         "decor, ε = 8, batches of 256": {
             "name": "decor",
             "lr": 1.5,
-            "clip": 1.0,
             "correlation": 3.0,
         },
     },

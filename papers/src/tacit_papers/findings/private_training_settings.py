@@ -69,8 +69,8 @@ class Study:
     def config(self, algorithm: str, epsilon: str, rate: float | None = None) -> Config:
         """The experiment with one algorithm and one ε; by default with its learning rate."""
         settings = self._settings()
-        settings["privacy"] = {"epsilon": float(epsilon), "delta": DELTA}
-        own = {"lr": rate or self.rates(algorithm)[epsilon], "clip": CLIP}
+        settings["privacy"] = {"epsilon": float(epsilon), "delta": DELTA, "clip": CLIP}
+        own = {"lr": rate or self.rates(algorithm)[epsilon]}
         if algorithm in (PRIVATE, CENTRAL):
             settings["algorithm"] = {"name": "private-sgd", **own, "momentum": MOMENTUM}
         else:

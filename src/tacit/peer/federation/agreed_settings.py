@@ -14,12 +14,7 @@ from pydantic import PositiveInt
 from tacit import data
 from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.config.graphs import make_graph, takes_clients
-from tacit.config.guarantee import (
-    make_promise,
-    promise_section,
-    require_no_promise,
-    sampling_rate,
-)
+from tacit.config.guarantee import promise_of
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import (
     algorithm_class,
@@ -41,6 +36,7 @@ from tacit.data.own.sources import PLACEHOLDER
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.absence import AbsenceRules, neighbour_counts
 from tacit.peer.federation.manifest import Manifest
+from tacit.privacy.guarantee import Privacy
 
 EDGE_LIST = "edges"  # the graph.kind that lists its edges
 MATRIX = "matrix"  # the graph.mixing that lists its weights
@@ -207,13 +203,12 @@ def _check_given(config: Config) -> None:
 
 def _check_promise(config: Config, algorithm: Algorithm, graph: Graph) -> None:
     """Raise Misuse if [privacy] does not suit the algorithm or the number of clients."""
-    if not algorithm.keeps_guarantee:
-        require_no_promise(config, algorithm)
+    promise = promise_of(config, algorithm)
+    if promise is None:
         return
-    section = promise_section(config, algorithm)
     with prefix_errors("[privacy]"):
-        make_promise(section).check(samples=section.samples, clients=graph.clients)
-        if section.samples is None:
+        promise.check(samples=promise.samples, clients=graph.clients)
+        if promise.samples is None:
             raise Misuse(
                 "samples is not set, and nodes do not share how much data they have.",
                 "Agree on the number of training samples of all nodes, e.g. samples = 60000.",
@@ -228,8 +223,10 @@ def with_sampling_rate(config: Config, clients: int) -> Config:
     section = config.privacy
     if section is None or section.samples is None:
         return config
-    rate = sampling_rate(section, config.run.batch_size, clients, section.samples)
-    privacy = section.model_copy(update={"sampling_rate": rate})
+    batch = Privacy(**section.model_dump()).expected_batch(
+        section.samples, clients * config.run.batch_size
+    )
+    privacy = section.model_copy(update={"sampling_rate": batch / section.samples})
     return config.model_copy(update={"privacy": privacy})
 
 
