@@ -215,7 +215,7 @@ def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
     run.start()
     groups[3].do("continued", "pdmm", tmp_path, 0)
     (path,) = tmp_path.iterdir()
-    assert path == checkpoints.path_of(tmp_path, 0)
+    assert path == tmp_path / checkpoints.name_of(0)
     stored = load_file(path)
     assert stored.keys() == tensors_of(run.state).keys()
     for name, rows in tensors_of(run.state).items():

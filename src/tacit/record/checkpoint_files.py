@@ -142,5 +142,5 @@ def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     for tag in sorted(tensors):
         rows = tensors[tag]
         digest.update(f"{tag}:{rows.dtype}:{tuple(rows.shape)};".encode())
-        digest.update(rows.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(rows.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
