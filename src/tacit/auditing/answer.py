@@ -190,6 +190,8 @@ def _decide(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
     if worst in ("difference", "sum"):
         reason = f"Some clients compute {worst}s of gradients of others exactly."
         return "leaks", "Not safe as it is: parts leak exactly", reason
+    if broken := _broken_promise(audit, findings):
+        return broken
     judged = _judge_guarantee(audit, findings)
     if judged[0] == "unproven" and (detected := _detected(findings)) is not None:
         return "leaks", "Not safe as it is: membership can be detected", detected
@@ -211,6 +213,27 @@ def _detected(findings: list[Finding]) -> str | None:
         f"In an attack {_lower(found.who)} told training samples of {found.victim} "
         f"from others with an AUC of {auc:.2f}; 0.5 is guessing."
     )
+
+
+def _broken_promise(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str] | None:
+    """The answer if an adversary may learn more than was promised; None if all is as promised."""
+    budget = audit.setting.algorithm.budget
+    bounded = [one for one in findings if _is_bounded(one)]
+    if budget is None or not bounded:
+        return None
+    worst = max(bounded, key=lambda one: one.ledger.best.epsilon)
+    epsilon, clients = worst.ledger.best.epsilon, audit.setting.graph.clients
+    if epsilon <= budget.epsilon:
+        return None
+    alone = worst.ledger.only_sum_of
+    honest = clients - len(worst.result.adversary.corrupt) if alone is None else len(alone)
+    reason = (
+        f"Against {_lower(worst.who)} no more is proved than ε = {_number(epsilon)} per "
+        f"{worst.ledger.unit} of {worst.victim}. {promise_of(audit.setting.algorithm, clients)}"
+    )
+    if honest < budget.honest:
+        reason += f" Here {honest} {'is' if honest == 1 else 'are'}."
+    return "no", f"No: ε is above the promised {budget.epsilon:g}", reason
 
 
 def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:

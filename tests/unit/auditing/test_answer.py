@@ -36,8 +36,8 @@ def audited(algorithm, adversaries=None, task=QUADRATIC, steps=4, **options):
 
 
 @functools.cache
-def private(*adversaries):
-    promise = tacit.Privacy(3.0, honest=4)
+def private(*adversaries, epsilon=3.0):
+    promise = tacit.Privacy(epsilon, honest=4)
     algorithm, task = suited(made(PrivateSGD), QUADRATIC, RING, promise=promise, steps=4)
     return audited(algorithm, adversaries, task)
 
@@ -126,7 +126,8 @@ def test_a_bound_for_some_iterations_is_no_proof():
     [(0.9, "proven", "strong"), (3.0, "proven", "moderate"), (7.0, "weak", "weak")],
 )
 def test_a_proof_is_worth_its_epsilon(epsilon, level, words):
-    answer = answer_of(with_bound(private("curious(1)"), Bound(epsilon, 1e-5, "noise")))
+    promised = private("curious(1)", epsilon=8.0)
+    answer = answer_of(with_bound(promised, Bound(epsilon, 1e-5, "noise")))
     assert answer.level == level
     assert f"{words} guarantee" in answer.verdict
     assert f"ε = {epsilon:g}" in answer.reason
@@ -136,10 +137,21 @@ def test_a_proof_is_worth_its_epsilon(epsilon, level, words):
 def test_neighbours_that_isolate_a_client_decide():
     one, both = answer_of(private("curious(1)")), answer_of(private("curious(1)", "curious(1,4)"))
     assert one.level == "proven"
-    assert both.level in ("weak", "unproven")
+    assert (both.level, both.verdict) == ("no", "No: ε is above the promised 3")
     assert "clients 1 and 4 together" in both.reason
+    assert both.reason.endswith("if 4 of 5 clients are honest and connected. Here 1 is.")
     assert any("only its own noise protects it" in text for text in both.learns)
     assert any("worst coalition of 1 client: ε = 3" in text for text in both.guarantee)
+
+
+@pytest.mark.parametrize("epsilon", [3.5, 7.0, 50.0])
+def test_a_broken_promise_is_the_headline(epsilon):
+    """Whatever the proved ε is worth, it is not what was promised."""
+    answer = answer_of(with_bound(private("curious(1)"), Bound(epsilon, 1e-5, "noise")))
+    assert (answer.level, answer.verdict) == ("no", "No: ε is above the promised 3")
+    assert f"than ε = {epsilon:g} per sample of client 0" in answer.reason
+    kept = answer_of(with_bound(private("curious(1)"), Bound(3.0, 1e-5, "noise")))
+    assert kept.level == "proven"
 
 
 def test_a_refuted_bound_is_no():
