@@ -16,7 +16,7 @@ import numpy as np
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.result import AdversaryResult, Audit, Verdict
+from tacit.auditing.findings import AdversaryResult, Findings, Verdict
 from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
 from tacit.auditing.statements import NOUNS, image_steps
 from tacit.auditing.sum_verdicts import promise_of
@@ -125,7 +125,7 @@ class Finding:
         return covers_run and IDEAL_NOISE not in ledger.best.assumptions
 
 
-def answer_of(audit: Audit) -> Answer:
+def answer_of(audit: Findings) -> Answer:
     """The answer of an audit, without what would change it."""
     findings = list(_findings(audit))
     level, verdict, reason = _decide(audit, findings)
@@ -158,13 +158,13 @@ def describe_adversary(adversary: Adversary) -> str:
     return f"Deviating {who}" if adversary.malicious else _capital(who)
 
 
-def _findings(audit: Audit) -> Iterator[Finding]:
+def _findings(audit: Findings) -> Iterator[Finding]:
     for result in audit.results:
         rows = zip(result.verdicts, result.leakage, result.ledgers, strict=True)
         yield from (Finding(result, *row) for row in rows)
 
 
-def _decide(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
+def _decide(audit: Findings, findings: list[Finding]) -> tuple[Level, str, str]:
     if defect := next((one for one in findings if _has_defect(one)), None):
         reason = (
             f"A measurement contradicts the proved bound on {defect.victim}: "
@@ -215,7 +215,7 @@ def _detected(findings: list[Finding]) -> str | None:
     )
 
 
-def _broken_promise(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str] | None:
+def _broken_promise(audit: Findings, findings: list[Finding]) -> tuple[Level, str, str] | None:
     """The answer if an adversary may learn more than was promised; None if all is as promised."""
     budget = audit.setting.algorithm.budget
     bounded = [one for one in findings if _is_bounded(one)]
@@ -236,7 +236,7 @@ def _broken_promise(audit: Audit, findings: list[Finding]) -> tuple[Level, str, 
     return "no", f"No: ε is above the promised {budget.epsilon:g}", reason
 
 
-def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str, str]:
+def _judge_guarantee(audit: Findings, findings: list[Finding]) -> tuple[Level, str, str]:
     """The answer if nothing exact is known: it depends on the guarantee."""
     nothing = "No gradient was found to be computable exactly"
     worst = max(findings, key=lambda one: one.ledger.best.epsilon)
@@ -269,7 +269,7 @@ def _judge_guarantee(audit: Audit, findings: list[Finding]) -> tuple[Level, str,
     return level, verdict, f"{reason} {promise}".rstrip()
 
 
-def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
+def _gap(audit: Findings, findings: list[Finding]) -> tuple[str, str] | None:
     """What bounds of messages leave out, as a verdict and a sentence; None if nothing."""
     task, graph = audit.setting.task, audit.setting.graph
     if task.disclosure:
@@ -302,7 +302,7 @@ def _gap(audit: Audit, findings: list[Finding]) -> tuple[str, str] | None:
     return None
 
 
-def _why_no_proof(audit: Audit, findings: list[Finding]) -> str:
+def _why_no_proof(audit: Findings, findings: list[Finding]) -> str:
     missing = next(one for one in findings if not one.is_proof)
     if IDEAL_NOISE in missing.ledger.best.assumptions:
         return (
@@ -391,7 +391,7 @@ def _attacks(finding: Finding) -> str:
     return text
 
 
-def _heat_map(audit: Audit) -> list[str]:
+def _heat_map(audit: Findings) -> list[str]:
     """How many pairs of clients leak, from the map of all pairs."""
     if audit.exposure is None:
         return []
@@ -406,11 +406,11 @@ def _heat_map(audit: Audit) -> list[str]:
     return [f"Each client about each other, {pairs} pairs: {', '.join(found)}."]
 
 
-def _gains(audit: Audit) -> list[str]:
+def _gains(audit: Findings) -> list[str]:
     return [f"{_capital(gain.statement)}." for gain in audit.gains]
 
 
-def _guarantee(audit: Audit, findings: list[Finding]) -> list[str]:
+def _guarantee(audit: Findings, findings: list[Finding]) -> list[str]:
     """The guarantee against each adversary: the worst in words, the others in short."""
     without: dict[str, list[str]] = {}
     bounded: dict[tuple[float, float], list[Finding]] = {}
@@ -439,7 +439,7 @@ def _guarantee(audit: Audit, findings: list[Finding]) -> list[str]:
     return sentences
 
 
-def _coalitions(audit: Audit) -> list[str]:
+def _coalitions(audit: Findings) -> list[str]:
     """The worst ε of coalitions of each size, if noisy sums are all that they learn."""
     worst: dict[int, float] = {}
     for one in audit.coalitions:
@@ -460,7 +460,7 @@ def _is_bounded(finding: Finding) -> bool:
     return math.isfinite(finding.ledger.best.epsilon)
 
 
-def _limits(audit: Audit) -> list[str]:
+def _limits(audit: Findings) -> list[str]:
     clients = audit.setting.graph.clients
     victims = join([audit.name_of(victim) for victim in audit.victims])
     subject = f"client{'s' * (len(audit.victims) > 1)} {victims}"

@@ -18,8 +18,9 @@ from tacit.auditing.bounds.coalition_bounds import CoalitionBound, coalition_bou
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
+from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.options import AuditOptions
-from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.result import Audit
 from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim

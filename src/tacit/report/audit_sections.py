@@ -13,7 +13,8 @@ from tacit.auditing.answer import Answer, answer_of
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.client_names import client_name
-from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
+from tacit.auditing.findings import AdversaryResult
+from tacit.auditing.result import ASSUMPTIONS, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.report import audit_figures as figures

@@ -157,7 +157,7 @@ def test_a_broken_promise_is_the_headline(epsilon):
 def test_a_refuted_bound_is_no():
     audit = private("curious(1)")
     (result,) = audit.results
-    refuted = type("Trials", (), {"is_defect": True, "victim": 0, "__str__": lambda s: "refuted"})()
+    refuted = SimpleNamespace(is_defect=True, victim=0, kind="client")
     broken = replace(audit, results=[replace(result, canaries=[refuted])])
     answer = answer_of(broken)
     assert (answer.level, answer.verdict) == ("no", "No: the guarantee was refuted")

@@ -28,8 +28,9 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import record_iterations, run_audit
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.options import AuditOptions
-from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.result import Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.core.errors import Misuse
