@@ -264,6 +264,31 @@ def test_a_schema_for_tables(tacit_here, clinics):
     assert "always 'well' here: add the classes that others have" in answer.err
 
 
+def test_a_configuration_of_another_dialect(tacit_here, clinics):
+    sites = clinics / "sites"
+    lines = (sites / "west.csv").read_text().replace(",", ";").replace(".", ",")
+    (sites / "west.csv").write_text(lines.replace("well", "gesund"), encoding="latin-1")
+    config = clinics / "clinics.toml"
+    answer = tacit_here("run", config, "--out", clinics / "out")
+    assert answer.code == 2
+    printed = " ".join(answer.err.split())
+    assert "19 problems" in printed
+    assert "column 'age'" in printed
+    assert "and 9 more" in printed
+    read = ("--set", "data.read.decimal=','", "--set", "data.files='sites/{client}.csv'")
+    recode = ("--set", "data.recode={outcome={gesund='well'}}")
+    assert tacit_here("run", config, *read, *recode, "--out", clinics / "out").code == 2
+    for name in ("north", "south"):
+        table = sites / f"{name}.csv"
+        table.write_text(table.read_text().replace(",", ";").replace(".", ","))
+    answer = tacit_here("run", config, *read, *recode, "--out", clinics / "out")
+    assert answer.code == 0, answer.err
+    assert "classes ill, well" in answer.err
+    schema = ("data", "schema", sites / "west.csv", "--label", "outcome", "--read", "decimal=,")
+    answer = tacit_here(*schema)
+    assert answer.out.splitlines()[4:6] == ["[data.read]", 'decimal = ","']
+
+
 def test_a_sweep_chooses_on_rows_that_clients_hold_out(tacit_here, clinics):
     chosen = ("--over", "algorithm.lr=0.01,0.5", "--metric", "auc.mean")
     options = ("--set", "data.validation=0.25", "--set", "run.metrics=['auc']")

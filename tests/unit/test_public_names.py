@@ -20,7 +20,7 @@ def test_the_core_needs_only_torch_numpy_scipy_and_networkx():
     code = """
 import sys
 for absent in (
-    "pydantic", "typer", "rich", "matplotlib", "jinja2", "safetensors", "sklearn", "PIL"
+    "pydantic", "typer", "rich", "matplotlib", "jinja2", "pandas", "safetensors", "sklearn", "PIL"
 ):
     sys.modules[absent] = None
 import torch, tacit

@@ -86,7 +86,7 @@ def show(name: Name, data: Data = None, as_json: Json = False) -> None:
 
 @app.command()
 def schema(
-    files: Annotated[list[Path], typer.Argument(help="Tables: .csv, .tsv or .parquet files.")],
+    files: Annotated[list[str], typer.Argument(help="Tables: files, or URLs of databases.")],
     label: Annotated[str, typer.Option(help="The column with the class or number to predict.")],
     target: Annotated[
         str, typer.Option(help='What the label is: "classes" or "number".')
@@ -97,28 +97,43 @@ def schema(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A column to leave out; may be repeated.")
     ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="A key of [data.read], such as decimal=,; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Print a schema of own tables, to complete and put into a configuration.
 
     It has the classes and categories that occur in these files: add those that others have.
     """
     from tacit.core.toml import to_toml
-    from tacit.data.own.files import read_table
+    from tacit.data.own.files import is_database, read_database, read_table
+    from tacit.data.own.reading import Reading
     from tacit.data.own.schema import parse_target
     from tacit.data.own.spec import TableSpec
 
-    tables = [read_table(path) for path in files]
+    options = {key: value for key, _, value in (text.partition("=") for text in read or [])}
+    reading = Reading.of(options)
+    tables = [
+        read_database(name, reading) if is_database(name) else read_table(Path(name), reading)
+        for name in files
+    ]
     without = () if client is None else (client,)
     number = parse_target(label, target)
     given = TableSpec(label, ignore=tuple(ignore or ()), target=number)
     spec = given.completed(tables, without, fewest_classes=1)
+    for table in tables:
+        spec.check(table)
     if len(spec.classes) == 1:
         only = f"The label {label!r} is always {spec.classes[0]!r} here"
         print(f"{only}: add the classes that others have.", file=sys.stderr)
     head: dict[str, Any] = {"label": label}
     head |= {"classes": list(spec.classes)} if number is None else {"target": target}
-    columns = {one.name: list(one.categories) or "number" for one in spec.columns}
-    print(to_toml({"data": head, "data.schema": columns}), end="")
+    columns = {column.name: list(column.categories) or "number" for column in spec.columns}
+    sections = {"data": head, "data.read": options, "data.schema": columns}
+    print(to_toml({name: keys for name, keys in sections.items() if keys}), end="")
 
 
 def _plain(description: DatasetDescription) -> dict[str, Any]:

@@ -25,9 +25,9 @@ def node(
     data: Annotated[
         str | None,
         typer.Option(
-            help="The node's own data: a table (.csv, .parquet), a .npz or .safetensors file with "
-            "x and y, the folder of its file, package.module:function, or, for trials with a known "
-            "dataset, the folder of datasets."
+            help="The node's own data: a table, a .npz or .safetensors file with x and y, the "
+            "folder of its file, the URL of a database, package.module:function, or, for trials "
+            "with a known dataset, the folder of datasets."
         ),
     ] = None,
     listen: Annotated[

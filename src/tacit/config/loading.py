@@ -98,7 +98,7 @@ def _resolve_graph(graph: Any, base: Path) -> Any:
 
 
 def _absolute(section: dict[str, Any], keys: Sequence[str], base: Path) -> dict[str, Any]:
-    named = [key for key in keys if isinstance(section.get(key), str)]
+    named = [key for key in keys if isinstance(name := section.get(key), str) and "://" not in name]
     return section | {key: _absolute_name(key, section[key], base) for key in named}
 
 

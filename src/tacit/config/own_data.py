@@ -22,7 +22,7 @@ from tacit.data.own.spec import TableSpec
 # Fields of [data] that only own data have.
 OWN_FIELDS = (
     *OWN_DATA_KEYS, "client", "clients", "label", "target", "classes", "shape", "ignore",
-    "standardize", "test", "columns",
+    "standardize", "test", "columns", "recode", "read",
 )  # fmt: skip
 
 
@@ -64,6 +64,8 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
             standardize=section.standardize is not False,
             seed=section.seed,
             target=section.target,
+            read=read_options(section),
+            recode=section.recode,
         )
         if section.validation is not None:
             dataset = dataset.with_validation(section.validation, section.seed)
@@ -72,6 +74,11 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
         problem = f"data.shape = {section.shape}, but the inputs have shape {list(shape)}."
         raise Misuse(problem, "Correct it, or remove it: the data have a shape.")
     return dataset
+
+
+def read_options(section: DataSection) -> dict[str, str]:
+    """The options of [data.read] that are set."""
+    return {} if section.read is None else section.read.model_dump(exclude_none=True)
 
 
 def check_own_keys(section: DataSection) -> None:

@@ -56,15 +56,36 @@ class AugmentSection(Section):
     """Whether half of the images are mirrored, left to right."""
 
 
+class ReadSection(Section):
+    """How own tables are read."""
+
+    separator: str | None = None
+    """Between the values of a CSV file; default: what its first line has most of, of , ; tab |."""
+    quote: str | None = None
+    """Around values that contain separators; default: \"."""
+    encoding: str | None = None
+    """Encoding of CSV files and SAS files, such as "latin-1"; default: UTF-8."""
+    decimal: str | None = None
+    """Decimal mark of numbers written as text; default: a point."""
+    thousands: str | None = None
+    """Mark between groups of three digits of such numbers; default: none."""
+    sheet: str | None = None
+    """Sheet of an Excel file; default: the first."""
+    table: str | None = None
+    """Table of a database, such as "patients" or "clinic.patients"."""
+    query: str | None = None
+    """Query of a database, in place of `table`; nodes run none."""
+
+
 class DataSection(OpenSection):
     """A named dataset, or own data: a file per client, one table for all, or a function."""
 
     name: str = "mnist-mini"
     """A dataset of `tacit data list`, or "own": data from `files`, `file` or `function`."""
     files: str | None = None
-    """A file per client, such as "sites/{client}.csv"; also .tsv, .parquet, .npz, .safetensors."""
+    """A file per client, such as "sites/{client}.csv": a table, or arrays in .npz, .safetensors."""
     file: str | None = None
-    """One table with the rows of all clients; without `client`, [partition] divides it."""
+    """One table for all, or a database's URL; without `client`, [partition] divides it."""
     function: str | None = None
     """Your own "package.module:function", which returns the data of all clients or of one."""
     client: str | None = None
@@ -80,13 +101,17 @@ class DataSection(OpenSection):
     shape: list[PositiveInt] | None = None
     """Shape of one input; a federation needs it for own data that are no tables."""
     ignore: list[str] | None = None
-    """Columns to leave out where there is no `schema`."""
+    """Columns to leave out where there is no `schema`; not all tables need to have them."""
     standardize: bool | None = None
     """Standardise numbers over all clients' training rows, and fill in the mean; default: yes."""
     test: float | str | None = None
     """Share of each client's rows that is held out, or a file for all to test on; default: 0.2."""
     columns: dict[str, Any] | None = Field(default=None, alias="schema")
     """The columns to use: "number", a list of categories, or { mean = …, std = … } each."""
+    recode: dict[str, dict[str, str]] | None = None
+    """Other spellings of values by column, such as sex = { m = "male" }; "" is a missing value."""
+    read: ReadSection | None = None
+    """How tables are read; default: CSV files in UTF-8, numbers with a decimal point."""
     limit_train: PositiveInt | None = None
     """Number of training samples to keep, drawn at random; default: all."""
     limit_test: PositiveInt | None = None

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
+import pyreadstat
 import pytest
+import sqlalchemy
 import torch
 from hypothesis import given, settings, strategies as st
 
@@ -16,6 +25,7 @@ from tacit.core.errors import Misuse
 from tacit.data import Target
 from tacit.data.own.files import read_table
 from tacit.data.own.hold_out import held_out
+from tacit.data.own.reading import Reading
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
 from tacit.engines.setting import Setting
@@ -78,10 +88,9 @@ def test_a_file_per_client(sites: Path) -> None:
 def test_one_table_gives_the_same_as_a_file_per_client(sites: Path) -> None:
     apart = from_tables(f"{sites}/{{client}}.csv", label="ill")
     rows = [
-        {"site": name, **dict(zip(table.columns, values, strict=True))}
+        {"site": name, **row}
         for name in "ab"
-        for table in [read_table(sites / f"{name}.csv")]
-        for values in zip(*table.columns.values(), strict=True)
+        for row in read_table(sites / f"{name}.csv").frame.to_dict("records")
     ]
     rows = [{key: row[key] for key in ("site", "age", "ward", "ill")} for row in rows]
     together = from_tables(rows[::-1], label="ill", client="site", test=0.2)
@@ -175,18 +184,17 @@ def test_errors_name_the_place_and_the_remedy(
 
 
 def test_long_files_keep_their_lines_and_places(tmp_path: Path) -> None:
-    # More rows than become columns at once, with an empty line and a cell of two lines.
+    # With an empty line and a cell of two lines.
     rows = [f"{row % 7}.5,{'m' if row % 2 else 'f'},{row % 3}" for row in range(2500)]
     rows[5], rows[10:10] = '2.5,"m\n",1', [""]
     path = tmp_path / "long.csv"
     path.write_text("age,sex,ill\n" + "\n".join(rows) + "\n")
     table = read_table(path)
-    assert table.lines is not None
     assert [table.lines[row] for row in (0, 4, 5, 9, 10, 2499)] == [2, 6, 8, 12, 14, 2503]
-    assert table.numbers("age").tolist() == [
+    assert table.parsed("age").tolist() == [
         2.5 if row == 5 else row % 7 + 0.5 for row in range(2500)
     ]
-    texts, which = table.distinct_texts("sex")
+    texts, which = table.texts("sex")
     assert texts == ["f", "m"]
     assert which.tolist() == [row % 2 for row in range(2500)]
     for bad, words in (("1.5,f", "line 2504: 2 values"), ("x_1,f,1", "line 2504, column 'age'")):
@@ -197,7 +205,8 @@ def test_long_files_keep_their_lines_and_places(tmp_path: Path) -> None:
 
 def test_texts_of_mixed_columns() -> None:
     values = np.array([1, True, 1.0, "1 ", None, math.nan, "n/a", 2.5, "True"], dtype=object)
-    texts, which = Table({"x": values}, "here").distinct_texts("x")
+    table = Table.of(pandas.DataFrame({"x": values}), "here", Reading())
+    texts, which = table.texts("x")
     assert texts == ["1", "True", None, "2.5"]
     assert which.tolist() == [0, 1, 0, 0, 2, 2, 2, 3, 1]
 
@@ -213,14 +222,12 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_parquet_and_pandas_and_hugging_face_agree(sites: Path) -> None:
-    pandas = pytest.importorskip("pandas")
     frames = {
         "a": pandas.read_csv(sites / "a.csv"),
         "b": pandas.read_csv(sites / "b.csv", sep=";")[["age", "ward", "ill"]],
     }
     want = from_tables(f"{sites}/{{client}}.csv", label="ill")
     assert torch.equal(from_tables(frames, label="ill").train.x, want.train.x)
-    pytest.importorskip("pyarrow")
     for name, frame in frames.items():
         frame.to_parquet(sites / f"{name}.parquet")
     assert torch.equal(
@@ -240,11 +247,270 @@ def test_hugging_face_datasets_as_parts() -> None:
     assert task.clients == 2
 
 
-def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(Misuse, match=r"needs pyarrow.*tacit-learn\[data\]"):
-        from_tables(tmp_path / "a.parquet", label="y")
+@pytest.mark.parametrize(
+    ("source", "package"),
+    [
+        ("a.parquet", "pyarrow"),
+        ("a.xlsx", "openpyxl"),
+        ("a.sav", "pyreadstat"),
+        ("sqlite:///a.db", "sqlalchemy"),
+    ],
+)
+def test_a_missing_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    Path("a.parquet").write_bytes(b"")
+    Path("a.xlsx").write_bytes(b"")
+    Path("a.sav").write_bytes(b"")
+    with pytest.raises(Misuse, match=rf"needs {package}.*pip install 'tacit-learn\[tables\]'"):
+        from_tables(source, label="y", read={"table": "a"})
+
+
+def write_sas(frame: Any, path: Path) -> None:
+    pyreadstat.write_xport(frame, path, file_format_version=5)
+
+
+def write_spss(frame: Any, path: Path) -> None:
+    pyreadstat.write_sav(frame, path)
+
+
+FORMATS: dict[str, Callable[[Any, Path], object]] = {
+    ".xlsx": lambda frame, path: frame.to_excel(path, index=False, sheet_name="Rows"),
+    ".parquet": lambda frame, path: frame.to_parquet(path),
+    ".dta": lambda frame, path: frame.fillna({"ward": ""}).to_stata(path, write_index=False),
+    ".xpt": write_sas,
+    ".sav": write_spss,
+}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_gives_what_csv_gives(sites: Path, suffix: str) -> None:
+    want = from_tables(f"{sites}/{{client}}.csv", label="ill")
+    for name, separator in (("a", ","), ("b", ";")):
+        frame = pandas.read_csv(sites / f"{name}.csv", sep=separator, encoding="utf-8-sig")
+        FORMATS[suffix](frame, sites / f"{name}{suffix}")
+    dataset = from_tables(f"{sites}/{{client}}{suffix}", label="ill")
+    assert torch.equal(dataset.train.x, want.train.x)
+    assert torch.equal(dataset.train.y, want.train.y)
+    assert dataset.class_names == want.class_names
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_files(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(b"nothing of that kind" * 20)
+    with pytest.raises(Misuse, match=rf"a\{suffix} cannot be read: .*write the table as CSV"):
+        from_tables(tmp_path / f"a{suffix}", label="ill")
+
+
+def test_rows_of_sheets_and_labels_of_stata(tmp_path: Path) -> None:
+    rows = pandas.DataFrame({"age": [30, None, 50], "ill": ["no", None, "yes"]})
+    with pandas.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pandas.DataFrame({"x": [1]}).to_excel(book, sheet_name="About", index=False)
+        rows.to_excel(book, sheet_name="Rows", index=False)
+    dataset = from_tables(
+        tmp_path / "a.xlsx", label="ill", read={"sheet": "Rows"}, test=None, standardize=False
+    )
+    assert dataset.train.x.tolist() == [[30], [50]]
+    rows = pandas.DataFrame({"age": [30, None, 50, "old"], "ill": ["no", None, "yes", "no"]})
+    rows.to_excel(tmp_path / "b.xlsx", index=False)
+    with pytest.raises(Misuse, match="row 5, column 'age': 'old' is not a number"):
+        from_tables(tmp_path / "b.xlsx", label="ill", schema={"age": "number"})
+    with pytest.raises(Misuse, match=r"cannot be read: Worksheet named 'Raws' not found"):
+        from_tables(tmp_path / "b.xlsx", label="ill", read={"sheet": "Raws"})
+    ward = pandas.Categorical(["north", "south", "north"], categories=["south", "north"])
+    frame = pandas.DataFrame({"ward": ward, "ill": [0, 1, 1]})
+    frame.to_stata(tmp_path / "a.dta", write_index=False)
+    dataset = from_tables(tmp_path / "a.dta", label="ill", test=None)
+    assert dataset.train.x.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_tables_and_queries_of_a_database(sites: Path) -> None:
+    want = from_tables(f"{sites}/{{client}}.csv", label="ill")
+    url = f"sqlite:///{sites}/clinic.db"
+    engine = sqlalchemy.create_engine(url)
+    for name, separator in (("a", ","), ("b", ";")):
+        frame = pandas.read_csv(sites / f"{name}.csv", sep=separator, encoding="utf-8-sig")
+        frame.assign(site=name).to_sql("patients", engine, if_exists="append", index=False)
+    engine.dispose()
+    dataset = from_tables(url, label="ill", client="site", read={"table": "patients"})
+    assert torch.equal(dataset.train.x, want.train.x)
+    query = "SELECT age, ward, ill FROM patients WHERE site = 'b'"
+    assert len(from_tables(url, label="ill", read={"query": query}, test=None).train) == 4
+    for read, words in (
+        ({}, "read.table is not set"),
+        ({"table": "patient"}, "clinic.db cannot be read: ValueError: Table patient not found"),
+        ({"query": "SELECT wrong FROM patients"}, "no such column: wrong"),
+        ({"table": "patients", "query": query}, "read sets table and query"),
+    ):
+        with pytest.raises(Misuse, match=words) as caught:
+            from_tables(url, label="ill", read=read)
+        assert str(sites) not in str(caught.value)
+    with pytest.raises(Misuse, match=r"driver psycopg\d? .*pip install psycopg") as caught:
+        from_tables("postgresql://ada:secret@here/clinic", label="y", read={"table": "a"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("age;ill\n1.234,5;no\n-2,25;yes\n", {"decimal": ",", "thousands": "."}),
+        ("age,ill\n'1,234.5',no\n-2.25,yes\n", {"thousands": ",", "quote": "'"}),
+        ("age:ill\n1234.5:no\n-2.25:yes\n", {"separator": ":"}),
+        ("age;ill\n1 234,50;no\n-2,25;yes\n", {"decimal": ",", "thousands": " "}),
+        ("age,ill\n1234.5,nö\n-2.25,yes\n", {"encoding": "latin-1"}),
+        ("age,ill\n1234.5,nö\n-2.25,yes\n", {"encoding": "utf-16"}),
+    ],
+)
+def test_dialects(tmp_path: Path, text: str, read: dict[str, str]) -> None:
+    (tmp_path / "c.csv").write_bytes(text.encode(read.get("encoding", "utf-8")))
+    dataset = from_tables(tmp_path / "c.csv", label="ill", read=read, test=None, standardize=False)
+    assert dataset.train.x.tolist() == [[1234.5], [-2.25]]
+    assert dataset.class_names[0] in ("no", "nö")
+
+
+@pytest.mark.parametrize(
+    ("read", "number"),
+    [
+        # None of these may silently become another number.
+        ({"thousands": ","}, "1,5"),
+        ({"thousands": ","}, "1,2345"),
+        ({"thousands": ","}, "1.5,000"),
+        ({"decimal": ","}, "1.5"),
+        ({"decimal": ",", "thousands": "."}, "1.5"),
+        ({}, "1_000"),
+        ({}, "1,000"),
+    ],
+)
+def test_numbers_of_another_dialect_are_errors(read: dict[str, str], number: str) -> None:
+    table = {"age": ["1", number], "ill": ["no", "yes"]}
+    with pytest.raises(Misuse, match=f"row 2, column 'age': '{number}' is not a number"):
+        from_tables(table, label="ill", schema={"age": "number"}, read=read)
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        ({"seperator": ";"}, "Did you mean 'separator'?"),
+        ({"decimal": "comma"}, "read.decimal is 'comma'.*one character"),
+        ({"decimal": ",", "thousands": ","}, "another mark is the same"),
+        ({"encoding": "utf-9"}, "read.encoding is 'utf-9'"),
+        ({"decimal": 1}, "Give a text"),
+    ],
+)
+def test_impossible_dialects(read: dict[str, Any], words: str) -> None:
+    with pytest.raises(Misuse, match=words):
+        from_tables({"age": [1, 2], "ill": [0, 1]}, label="ill", read=read)
+
+
+def test_all_problems_of_all_files_in_one_message(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        'age,sex,ill\n30,m,no\n40,f\nold,x,yes\n"50\n",m,no,1\nold,m,\n60,f,maybe\n'
+    )
+    (tmp_path / "b.csv").write_text("age,ill\n1,no\n")
+    schema = {"age": "number", "sex": ["m", "f"]}
+    with pytest.raises(Misuse) as caught:
+        from_tables(f"{tmp_path}/{{client}}.csv", label="ill", schema=schema, classes=["no", "yes"])
+    assert str(caught.value).replace(f"{tmp_path}/", "").splitlines()[:-1] == [
+        "7 problems:",
+        "  a.csv, line 3: 2 values for 3 columns.",
+        "  a.csv, line 4, column 'age': 'old' is not a number (and in 1 more row).",
+        "  a.csv, line 4, column 'sex': 'x' is not one of its categories.",
+        "  a.csv, line 6: 4 values for 3 columns.",
+        "  a.csv, line 7, column 'ill': the label is missing.",
+        "  a.csv, line 8, column 'ill': 'maybe' is not one of the classes.",
+        "  b.csv: there is no column 'sex'.",
+    ]
+    remedies = caught.value.remedy
+    assert remedies.count("put quotes around values") == 1
+    assert "Known: no, yes" in remedies
+    # Their number is bounded.
+    rows = "".join(f"{row}x,no\n" for row in range(1000))
+    (tmp_path / "b.csv").write_text(f"age,ill\n{rows}")
+    with pytest.raises(Misuse, match="and 990 more") as caught:
+        from_tables(
+            tmp_path / "b.csv", label="ill", classes=["no", "yes"], schema={"age": "number"}
+        )
+    assert len(str(caught.value)) < 2000
+
+
+def test_rows_keep_their_place_when_a_column_says_whose_they_are() -> None:
+    table = {"age": [1, 2, 3, 4, "x", "y"], "ill": [0, 1] * 3, "who": list("ababab")}
+    with pytest.raises(Misuse, match=r"(?s)row 5, column 'age': 'x'.*row 6, column 'age': 'y'"):
+        from_tables(table, label="ill", client="who", schema={"age": "number"})
+
+
+def test_values_that_are_spelled_differently(sites: Path) -> None:
+    (sites / "a.csv").write_text("age,sex,ill\n30,m,no\n-99,F,1\n")
+    (sites / "b.csv").write_text("age,sex,ill\n50,male,no\n70,female,yes\n")
+    recode = {
+        "sex": {"m": "male", "F": "female"}, "age": {"-99": ""}, "ill": {"1": "yes"},
+    }  # fmt: skip
+    options = {"label": "ill", "test": None, "recode": recode}
+    dataset = from_tables(f"{sites}/{{client}}.csv", **options)
+    assert dataset.class_names == ("no", "yes")
+    assert dataset.train.y.tolist() == [0, 1, 0, 1]
+    assert dataset.train.x[:, 1:].tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
+    # −99 stood for a missing age, which is the mean.
+    assert dataset.train.x[1, 0] == 0
+    assert dataset.preprocessing["recode"] == recode
+    numbers = {"age": [30.0, -99.0, 50.0], "sex": list("mFm"), "ill": [0, 1, 1]}
+    assert from_tables(numbers, **options).train.x[1, 0] == 0
+    with pytest.raises(Misuse, match=r"No table has a column 'sx' to recode. Did you mean 'sex'"):
+        from_tables(sites / "a.csv", label="ill", recode={"sx": {"m": "male"}})
+    with pytest.raises(Misuse, match=r"recode\.sex is 'male'"):
+        from_tables(sites / "a.csv", label="ill", recode={"sex": "male"})
+
+
+def test_a_column_that_only_some_files_have_can_be_ignored(sites: Path) -> None:
+    (sites / "a.csv").write_text("age,ill\n30,no\n40,yes\n")
+    (sites / "b.csv").write_text("age,note,ill\n30,2020-01-01,no\n40,x,yes\n")
+    dataset = from_tables(f"{sites}/{{client}}.csv", label="ill", ignore=["note"])
+    assert dataset.train.x.shape[1] == 1
+    with pytest.raises(Misuse, match=r"No table has a column 'nte' to ignore. Did you mean 'note'"):
+        from_tables(f"{sites}/{{client}}.csv", label="ill", ignore=["nte"])
+
+
+def test_columns_of_dates_and_lists() -> None:
+    dates = pandas.to_datetime(["2020-01-01", "2020-01-02"])
+    table = pandas.DataFrame({"age": [1, 2], "day": dates, "more": [[1], [2]], "ill": [0, 1]})
+    with pytest.raises(Misuse, match="column 'day': it holds datetime64"):
+        from_tables(table, label="ill", test=None)
+    with pytest.raises(Misuse, match="column 'more': it holds a list"):
+        from_tables(table, label="ill", ignore=["day"], test=None)
+    dataset = from_tables(table, label="ill", ignore=["day", "more"], test=None)
+    assert dataset.train.x.shape[1] == 1
+
+
+cells = st.text(st.sampled_from('ab1 ,;"\n\r'), max_size=6) | st.just("a,b")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(cells, min_size=1, max_size=4), min_size=1, max_size=12))
+def test_lines_of_csv_files_are_those_of_the_file(rows: list[list[str]]) -> None:
+    """Whatever is quoted: rows of two values are read, others are named with their lines."""
+    text, line, want, bad = "k,ill\n", 1, [], []
+    for row in rows:
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(row)
+        ends = written.getvalue().replace("\r\n", "\n").replace("\r", "\n")
+        text, line = text + written.getvalue(), line + ends.count("\n")
+        if len(row) == 2:
+            want.append((line, row))
+        else:
+            bad.append(line)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.csv"
+        path.write_bytes(text.encode())
+        if not want:
+            with pytest.raises(Misuse, match=r"no rows|values for 2 columns"):
+                read_table(path)
+            return
+        table = read_table(path)
+    assert [problem.line for problem in table.problems] == bad
+    assert table.lines.tolist() == [number for number, _ in want]
+    assert table.frame["k"].tolist() == [row[0] for _, row in want]
 
 
 def test_arrays_per_client(tmp_path: Path) -> None:

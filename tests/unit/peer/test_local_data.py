@@ -5,7 +5,9 @@ import gc
 import weakref
 
 import numpy as np
+import pandas
 import pytest
+import sqlalchemy
 import torch
 from safetensors.torch import save_file
 
@@ -532,3 +534,40 @@ def test_other_sums_of_the_same_rows_need_other_masks(tmp_path):
 
     assert digest("number") == digest("number")
     assert digest("number") != digest({"mean": 9, "std": 6})
+
+
+def own_rows(**data):
+    schema = {"age": "number", "sex": ["m", "f"]}
+    agreed = {"name": "own", "label": "ill", "classes": ["no", "yes"], "schema": schema}
+    return federation(data=agreed | data)
+
+
+ROWS = [{"age": 30 + k, "sex": "mf"[k % 2], "ill": ["no", "yes"][k // 2 % 2]} for k in range(20)]
+
+
+def test_a_table_of_a_database(tmp_path, own):
+    url = f"sqlite:///{tmp_path}/clinic.db"
+    frame = pandas.DataFrame(ROWS)
+    with sqlalchemy.create_engine(url).connect() as connection:
+        frame.to_sql("patients", connection, index=False)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    local = load(own_rows(read={"table": "patients"}), url)
+    assert local.digest == load(own_rows(), str(tmp_path / "rows.csv")).digest
+    assert local.note.startswith("clinic.db, patients: 16 samples")
+    query = {"query": "SELECT * FROM patients"}
+    assert "runs no queries of others" in refusal(own_rows(read=query), url)
+    assert "read.table is not set" in refusal(own_rows(), url)
+    assert "there is none in a database" in refusal(own_rows(test="t.csv"), url)
+
+
+def test_the_dialect_that_the_members_agreed_on(tmp_path):
+    path = tmp_path / "rows.csv"
+    lines = [f"{row['age']},0;{row['sex'].upper()};{row['ill']}" for row in ROWS]
+    path.write_text("\n".join(["age;sex;ill", *lines]))
+    recode = {"sex": {"M": "m", "F": "f"}}
+    local = load(own_rows(read={"decimal": ","}, recode=recode), str(path))
+    assert local.task.preprocessing["recode"] == recode
+    assert local.rows.x.shape == (16, 3)
+    message = refusal(own_rows(), str(path))
+    assert message.startswith("--data: 22 problems:")
+    assert "line 2, column 'age': '30,0' is not a number" in message

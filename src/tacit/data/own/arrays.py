@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tacit.core.errors import Misuse, NotReady, unknown_name
+from tacit.data.own.files import TABLE_SUFFIXES
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 
@@ -31,8 +32,8 @@ def read_arrays(path: Path, key: str = "--data") -> tuple[Pair, Pair | None]:
     if path.suffix not in readers:
         raise Misuse(
             f"{key}: {path} is neither a table nor a file of arrays.",
-            "Give a .csv or .parquet file with [data] label set, or a .npz or .safetensors file "
-            'with arrays x and y, or a "package.module:function".',
+            f"Give a table ({', '.join(TABLE_SUFFIXES)}) with [data] label set, a .npz or "
+            '.safetensors file with arrays x and y, or a "package.module:function".',
         )
     try:
         arrays = readers[path.suffix](path)

@@ -18,10 +18,12 @@ from tacit.core.shown_paths import without_folders
 from tacit.data.dataset import Dataset, Split, Target
 from tacit.data.own.arrays import check_samples
 from tacit.data.own.hold_out import held_out
+from tacit.data.own.problems import Problem, TableProblems, check
+from tacit.data.own.reading import Reading
 from tacit.data.own.schema import SCHEMA_REMEDY, parse_schema, parse_target
 from tacit.data.own.sources import Arrays, OneTable, client_sources, one_source
-from tacit.data.own.spec import Scaling, TableSpec, public_target
-from tacit.data.own.table import Table
+from tacit.data.own.spec import ClientRows, Scaling, TableSpec, public_target
+from tacit.data.own.table import Table, check_recoding
 
 TEST_SHARE = 0.2
 COUNTED_CLASSES = (
@@ -51,15 +53,18 @@ def from_tables(
     standardize: bool = True,
     seed: int = 0,
     target: str | Mapping[str, float] | None = None,
+    read: Mapping[str, str] | None = None,
+    recode: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Dataset:
     """Make a dataset of the clients' own tables or arrays.
 
     Args:
         source: A file per client, such as "sites/{client}.csv"; one file or table for all, with
             `client`; or a dictionary with the file, table or arrays of each client by name. Files
-            are .csv, .tsv, .parquet, .npz or .safetensors. Tables are pandas data frames, Hugging
-            Face datasets, dictionaries of columns or lists of records. Arrays are (x, y) or
-            ((x, y), (x_test, y_test)).
+            are .csv, .tsv, .dta (Stata), .sas7bdat and .xpt (SAS), .npz or .safetensors, and with
+            the extra `tables` .xlsx, .parquet, .sav and .zsav (SPSS), or the URL of a database.
+            Tables are pandas data frames, Hugging Face datasets, dictionaries of columns or lists
+            of records. Arrays are (x, y) or ((x, y), (x_test, y_test)).
         label: The column with the class, or with the number to predict; tables need it.
         client: The column that names the client of each row. None: one table without clients.
         clients: Names of clients, in the order of the graph; by default all, sorted.
@@ -73,6 +78,10 @@ def from_tables(
         target: What the label is: "classes" (the default), or "number" for a regression, or
             {"mean": …, "std": …} with public constants. Numbers to predict are standardised in
             training as inputs are; those of arrays by public constants only.
+        read: Options of reading tables: `separator`, `quote`, `encoding`, `decimal` and `thousands`
+            of texts, the `sheet` of an Excel file, the `table` or `query` of a database.
+        recode: By column, values that are written differently in some tables and what they stand
+            for: {"sex": {"m": "male", "M": "male"}}. An empty text is a missing value.
 
     Returns:
         The dataset; `clients`, `client_parts` and `client_tests` have one entry per client.
@@ -86,13 +95,14 @@ def from_tables(
         ('a', 'b')
     """
     _check_arguments(label, client, clients, schema, ignore, standardize)
-    origin, parts = client_sources(source, client, clients)
+    reading = Reading.of(read, recode)
+    origin, parts = client_sources(source, client, clients, reading)
     arrays = [name for name, part in parts.items() if not isinstance(part, Table)]
     if arrays and len(arrays) < len(parts):
         other = next(name for name in parts if name not in arrays)
         problem = f"{origin}: {other} has a table, {arrays[0]} has arrays."
         raise Misuse(problem, "Give all clients the same.")
-    shared = None if isinstance(test, float | int | None) else one_source(test, "test")
+    shared = None if isinstance(test, float | int | None) else one_source(test, "test", reading)
     share = test if shared is None else None
     preprocessing: dict[str, Any] = {}
     declared = parse_target(label or "y", target)
@@ -118,7 +128,7 @@ def from_tables(
         )
         announced = spec
         loaded, spec, scaling = _load_tables(parts, spec, client, shared)
-        preprocessing, number = scaling.describe(spec), scaling.target
+        preprocessing, number = scaling.describe(spec, reading.recode), scaling.target
         class_names, disclosure = spec.classes, disclosed(spec, len(parts), announced)
         inputs = f"{spec.width} inputs from {len(spec.columns)} columns"
     if number is not None:
@@ -226,8 +236,16 @@ def _load_tables(
         raise Misuse("test holds arrays, clients have tables.", "Give a table to test on.")
     tables = list(parts.values())
     every = tables if shared is None else [*tables, shared]
+    check_recoding(every)
     spec = spec.completed(every, () if client is None else (client,))
-    rows = [spec.rows(table, name, shared) for name, table in parts.items()]
+    rows: list[ClientRows] = []
+    problems: list[Problem] = []
+    for name, table in parts.items():
+        try:
+            rows.append(spec.rows(table, name, shared))
+        except TableProblems as problem:
+            problems += problem.problems
+    check(problems)
     # Training rows only: nothing of what is held out enters.
     total = reduce(add, (one.sums() for one in rows))
     return [ClientData(*one.scaled(total)) for one in rows], spec, Scaling.of(spec, total)

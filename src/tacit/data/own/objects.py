@@ -2,69 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tacit.core.errors import Misuse
-from tacit.data.own.files import plain_column
-from tacit.data.own.table import Table, check_names
+from tacit.data.own.reading import Reading
+from tacit.data.own.table import Table
 
 
-def as_table(value: Any, origin: str) -> Table | None:
+def as_table(value: Any, origin: str, reading: Reading | None = None) -> Table | None:
     """A table of an object in memory; None if it is none.
 
     Args:
         value: A pandas.DataFrame, a datasets.Dataset, a dictionary with a sequence for each column,
             or a list with a dictionary for each row.
         origin: What errors call it.
+        reading: How its values are read.
 
     Raises:
-        Misuse: Columns have different lengths, or hold neither numbers nor texts.
+        Misuse: Columns have different lengths, or rows different keys.
     """
-    columns: Mapping[str, Any]
-    if hasattr(value, "iloc") and hasattr(value, "columns"):
-        names = [str(name) for name in value.columns]
-        check_names(names, origin)
-        columns = {name: value[own].to_numpy() for name, own in zip(names, value, strict=True)}
+    import pandas
+
+    if isinstance(value, pandas.DataFrame):
+        # The index of a frame in memory is its user's own business.
+        frame = value.reset_index(drop=True)
     elif hasattr(value, "column_names") and hasattr(value, "features"):
-        columns = _columns_of_dataset(value)
+        frame = _frame_of_dataset(value)
     elif isinstance(value, Mapping):
-        columns = {str(name): column for name, column in value.items()}
-    elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        names = [str(name) for name in value[0]]
+        columns = {
+            name: np.asarray(column) if hasattr(column, "dtype") else column
+            for name, column in value.items()
+        }
+        try:
+            frame = pandas.DataFrame(columns)
+        except ValueError as problem:
+            remedy = "Give columns of one length, with at least one row."
+            raise Misuse(f"{origin} has columns that do not fit: {problem}.", remedy) from None
+    elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
         for number, row in enumerate(value, start=1):
             if set(row) != set(value[0]):
-                problem = f"{origin}: row {number} has other keys than row 1."
-                raise Misuse(problem, "Give every row the same keys; None is missing.")
-        columns = {name: [row[name] for row in value] for name in names}
+                different = f"{origin}: row {number} has other keys than row 1."
+                raise Misuse(different, "Give every row the same keys; None is missing.")
+        frame = pandas.DataFrame(value)
     else:
         return None
-    plain = {name: plain_column(_values(column), name, origin) for name, column in columns.items()}
-    lengths = {name: len(column) for name, column in plain.items()}
-    if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
-        raise Misuse(
-            f"{origin} has columns of lengths {lengths}.",
-            "Give columns of one length, with at least one row.",
-        )
-    return Table(plain, origin)
+    return Table.of(frame, origin, reading or Reading())
 
 
-def _columns_of_dataset(dataset: Any) -> dict[str, Any]:
-    """The columns of a Hugging Face dataset; classes by their names."""
-    columns: dict[str, Any] = dataset.with_format(None)[:]
+def _frame_of_dataset(dataset: Any) -> Any:
+    """A Hugging Face dataset as a data frame; classes by their names."""
+    frame = dataset.with_format(None).to_pandas()
     for name, feature in dataset.features.items():
-        class_names = getattr(feature, "names", None)
-        if class_names is not None:
-            columns[name] = [
-                None if at is None or at < 0 else class_names[at] for at in columns[name]
-            ]
-    return columns
-
-
-def _values(column: Any) -> Any:
-    """A column as an array; texts and missing values keep their types."""
-    if isinstance(column, Sequence) and any(isinstance(one, str) or one is None for one in column):
-        return np.array(list(column), dtype=object)
-    return column
+        names = getattr(feature, "names", None)
+        if names is not None:
+            at = frame[name].fillna(-1).astype(int)
+            frame[name] = [names[number] if number >= 0 else None for number in at]
+    return frame

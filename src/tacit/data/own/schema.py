@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.checks import check_number
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse
+from tacit.data.own.problems import Problem
 from tacit.data.own.table import Table
 
 MOST_CATEGORIES = 50  # of a column that is not declared: more look like names or dates
@@ -44,24 +44,13 @@ class Column:
         """Whether its mean and deviation come from the clients' rows."""
         return not self.categories and self.mean is None
 
-    def encode(self, table: Table) -> NDArray[np.float64]:
+    def encode(self, table: Table, problems: list[Problem]) -> NDArray[np.float64]:
         """The inputs [n, width]; a missing number is NaN, a missing category all zeros."""
         if not self.categories:
-            return table.numbers(self.name)[:, None]
-        index = {category: at for at, category in enumerate(self.categories)}
-        texts, which = table.distinct_texts(self.name)
-        for text in texts:
-            if text is not None and text not in index:
-                problem = (
-                    f"{table.place(table.row_of(self.name, text))}, column {self.name!r}: "
-                    f"{text!r} is not one of its categories."
-                )
-                raise unknown_name(problem, text, self.categories)
-        one_hot = np.zeros((len(texts), self.width))
-        for row, text in zip(one_hot, texts, strict=True):
-            if text is not None:
-                row[index[text]] = 1
-        return one_hot[which]
+            return table.numbers(self.name, problems)[:, None]
+        codes = table.coded(self.name, self.categories, "its categories", problems)
+        one_hot: NDArray[np.float64] = (codes[:, None] == np.arange(self.width)).astype(np.float64)
+        return one_hot
 
 
 def parse_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
@@ -113,7 +102,7 @@ def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Colu
     names = [name for name in tables[0].columns if name not in without]
     for table in tables[1:]:
         for name in names:
-            table.column(name)
+            table.require(name)
         if extra := [name for name in table.columns if name not in (*names, *without)]:
             raise Misuse(
                 f"{table.origin} has a column {extra[0]!r}, which {tables[0].origin} lacks.",
@@ -127,19 +116,18 @@ def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Colu
 def _infer(name: str, tables: Sequence[Table]) -> Column:
     if all(table.is_numeric(name) for table in tables):
         return Column(name)
-    counts: Counter[str] = Counter()
+    found: set[str] = set()
+    numbers = values = 0
     for table in tables:
-        texts, which = table.distinct_texts(name)
+        texts, which = table.texts(name)
         for text, count in zip(texts, np.bincount(which).tolist(), strict=True):
             if text is not None:
-                counts[text] += count
-    # Decimal commas are not read: they would become a category per value.
-    numbers = (count for text, count in counts.items() if _is_number(text.replace(",", ".")))
-    if 2 * sum(numbers) > counts.total():
-        # Mostly numbers: the others are errors, and the first of them is named.
-        for table in tables:
-            table.numbers(name)
-    found = set(counts)
+                found.add(text)
+                values += count
+                numbers += count * table.is_number(text)
+    if 2 * numbers > values:
+        # Mostly numbers, or with another decimal mark: reading names the others as problems.
+        return Column(name)
     if len(found) > MOST_CATEGORIES:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise Misuse(
@@ -153,14 +141,7 @@ def _infer(name: str, tables: Sequence[Table]) -> Column:
 
 def ordered(texts: set[str]) -> list[str]:
     """Texts by number if all are numbers, else alphabetically."""
-    if all(_is_number(text) for text in texts):
-        return sorted(texts, key=float)
-    return sorted(texts)
-
-
-def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return sorted(texts, key=float)
     except ValueError:
-        return False
-    return True
+        return sorted(texts)

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from tacit.core.errors import Misuse, unknown_name
 from tacit.data.own.arrays import Pair, read_arrays
-from tacit.data.own.files import TABLE_SUFFIXES, read_table
+from tacit.data.own.files import TABLE_SUFFIXES, is_database, read_database, read_table
 from tacit.data.own.objects import as_table
+from tacit.data.own.problems import check
+from tacit.data.own.reading import Reading
 from tacit.data.own.schema import ordered
 from tacit.data.own.table import Table
 
@@ -29,7 +31,7 @@ class OneTable(dict[str, Any]):
 
 
 def client_sources(
-    source: Any, client: str | None, clients: Sequence[str] | None
+    source: Any, client: str | None, clients: Sequence[str] | None, reading: Reading
 ) -> tuple[str, dict[str, Any]]:
     """What the source is called, and the table or arrays of each client."""
     if isinstance(source, str | os.PathLike) and PLACEHOLDER in os.fspath(source):
@@ -38,13 +40,16 @@ def client_sources(
             problem = f"client = {client!r} does not go with {pattern!r}."
             raise Misuse(problem, "Files say whose rows they hold: remove it.")
         files = client_files(pattern)
-        return pattern, {name: one_source(files[name], name) for name in _chosen(files, clients)}
+        chosen = _chosen(files, clients)
+        return pattern, {name: one_source(files[name], name, reading) for name in chosen}
     by_client = isinstance(source, Mapping) and client is None and not _is_columns(source)
     if by_client:
         names = {str(name): part for name, part in source.items()}
         chosen = _chosen(names, clients)
-        return "own data", {name: one_source(names[name], f"the data of {name}") for name in chosen}
-    one = one_source(source, "own data")
+        return "own data", {
+            name: one_source(names[name], f"the data of {name}", reading) for name in chosen
+        }
+    one = one_source(source, "own data", reading)
     origin = one.origin if isinstance(one, Table) else str(source)
     if client is None:
         return origin, OneTable({"": one})
@@ -56,11 +61,12 @@ def client_sources(
 
 def rows_by_client(table: Table, client: str) -> dict[str, NDArray[np.intp]]:
     """The rows of each client, by name; a column names the client of each row."""
-    owners, which = table.distinct_texts(client, "client")
+    owners, which = table.texts(client, "client")
     if None in owners:
-        place = table.place(table.row_of(client, None))
-        problem = f"{place}, column {client!r}: the client is missing."
-        raise Misuse(problem, "Say whose row it is, or remove it.")
+        missing = np.flatnonzero(which == owners.index(None))
+        what, remedy = "the client is missing", "Say whose row it is, or remove it."
+        problem = table.problem(int(missing[0]), client, what, remedy, len(missing))
+        check([*table.problems, problem])
     rows = {str(name): np.flatnonzero(which == at) for at, name in enumerate(owners)}
     return {name: rows[name] for name in ordered(set(rows))}
 
@@ -112,14 +118,16 @@ def _is_columns(source: Mapping[Any, Any]) -> bool:
     )
 
 
-def one_source(source: Any, origin: str) -> Table | Arrays:
+def one_source(source: Any, origin: str, reading: Reading) -> Table | Arrays:
     """A table, or arrays to train on and to test on."""
+    if is_database(source):
+        return read_database(source, reading)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         if path.suffix in TABLE_SUFFIXES:
-            return read_table(path)
+            return read_table(path, reading)
         return read_arrays(path, "own data")
-    if (table := as_table(source, origin)) is not None:
+    if (table := as_table(source, origin, reading)) is not None:
         return table
     return as_arrays(source, origin)
 

@@ -15,8 +15,10 @@ from tacit.core.checks import check_number
 from tacit.core.errors import Misuse, unknown_name
 from tacit.data.dataset import Target
 from tacit.data.own.hold_out import held_out
+from tacit.data.own.problems import Problem, TableProblems, check
+from tacit.data.own.reading import Recoding
 from tacit.data.own.schema import Column, infer_columns, ordered
-from tacit.data.own.statistics import ColumnSums, check_range
+from tacit.data.own.statistics import LARGEST_VALUE, ColumnSums
 from tacit.data.own.table import Table
 
 Pair = tuple[Tensor, Tensor]
@@ -94,17 +96,28 @@ class TableSpec:
         self, tables: Sequence[Table], without: Sequence[str] = (), *, fewest_classes: int = 2
     ) -> TableSpec:
         """This with columns and classes that are not declared taken from the tables."""
+        try:
+            return self._completed(tables, without, fewest_classes)
+        except Misuse:
+            # Rows that could not be read may be why.
+            check(problem for table in tables for problem in table.problems)
+            raise
+
+    def _completed(
+        self, tables: Sequence[Table], without: Sequence[str], fewest_classes: int
+    ) -> TableSpec:
         spec = self
         if self.target is not None:
-            found_numbers = np.concatenate([self._encode_number(table) for table in tables])
-            if (low := found_numbers.min()) == found_numbers.max():
+            problems: list[Problem] = []
+            numbers = np.concatenate([self._encode_number(table, problems) for table in tables])
+            if not problems and (low := numbers.min()) == numbers.max():
                 problem = f"The label {self.label!r} is always {low:g}."
                 raise Misuse(problem, "Name a column with numbers that differ.")
         elif not spec.classes:
             found = {
                 text
                 for table in tables
-                for text in table.distinct_texts(self.label, "label")[0]
+                for text in table.texts(self.label, "label")[0]
                 if text is not None
             }
             if len(found) > MOST_CLASSES:
@@ -119,8 +132,10 @@ class TableSpec:
                 raise Misuse(f"The label {self.label!r} {only}.", remedy)
             spec = replace(spec, classes=tuple(ordered(found)))
         if not spec.columns:
+            every = dict.fromkeys(name for table in tables for name in table.columns)
             for name in self.ignore:
-                tables[0].column(name, "ignore")
+                if name not in every:
+                    raise unknown_name(f"No table has a column {name!r} to ignore.", name, every)
             columns = infer_columns(tables, [self.label, *self.ignore, *without])
             spec = replace(spec, columns=columns)
         return spec
@@ -146,46 +161,68 @@ class TableSpec:
         out = held_out(y, self.test, self.seed, client)
         return ClientRows(self, x[~out], y[~out], x[out], y[out])
 
-    def _encode(self, table: Table) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        x = np.concatenate([column.encode(table) for column in self.columns], axis=1)
-        names, summed = self.input_names, self.summed
-        check_range(x[:, summed], [names[at] for at in summed], table.origin)
-        unscaled = [
-            not self.standardize and column.needs_statistics
-            for column in self.columns
-            for _ in range(column.width)
-        ]
-        if len(missing := np.argwhere(np.isnan(x) & unscaled)):
-            row, at = (int(one) for one in missing[0])
-            raise Misuse(
-                f"{table.place(row)}, column {names[at]!r}: the value is missing.",
-                "Fill it in, or set standardize = true, which uses the mean of all clients.",
-            )
-        return x, self._encode_class(table) if self.target is None else self._encode_number(table)
+    def check(self, table: Table) -> None:
+        """Raise Misuse with all that is wrong with a table."""
+        self._encode(table)
 
-    def _encode_number(self, table: Table) -> NDArray[np.float64]:
-        table.column(self.label, "label")
-        y = table.numbers(self.label, "remove `target` if the label is a class")
-        if len(missing := np.flatnonzero(np.isnan(y))):
-            problem = (
-                f"{table.place(int(missing[0]))}, column {self.label!r}: the label is missing."
-            )
-            raise Misuse(problem, "Remove the row, or fill it in.")
-        check_range(y[:, None], [self.label], table.origin)
+    def _encode(self, table: Table) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        problems, blocks = list(table.problems), []
+        for column in self.columns:
+            try:
+                block = column.encode(table, problems)
+            except TableProblems as problem:
+                problems += problem.problems
+                continue
+            blocks.append(block)
+            if not column.needs_statistics:
+                continue
+            if self.standardize:
+                problems += _too_large(block[:, 0], table, column.name)
+            elif len(missing := np.flatnonzero(np.isnan(block[:, 0]))):
+                remedy = (
+                    "Fill it in, or set standardize = true, which uses the mean of all clients."
+                )
+                what = "the value is missing"
+                problems.append(
+                    table.problem(int(missing[0]), column.name, what, remedy, len(missing))
+                )
+        try:
+            encode = self._encode_class if self.target is None else self._encode_number
+            y: NDArray[Any] = encode(table, problems)
+        except TableProblems as problem:
+            problems += problem.problems
+        check(problems)
+        return np.concatenate(blocks, axis=1), y
+
+    def _encode_number(self, table: Table, problems: list[Problem]) -> NDArray[np.float64]:
+        table.require(self.label, "label")
+        y = table.numbers(self.label, problems, "remove `target` if the label is a class")
+        problems += self._missing_labels(table, np.isnan(table.parsed(self.label)))
+        problems += _too_large(y, table, self.label)
         return y
 
-    def _encode_class(self, table: Table) -> NDArray[np.int64]:
-        index = {name: at for at, name in enumerate(self.classes)}
-        texts, which = table.distinct_texts(self.label, "label")
-        for text in texts:
-            if text in index:
-                continue
-            place = f"{table.place(table.row_of(self.label, text))}, column {self.label!r}"
-            if text is None:
-                problem = f"{place}: the label is missing."
-                raise Misuse(problem, "Remove the row, or fill it in.")
-            raise unknown_name(f"{place}: {text!r} is not one of the classes.", text, self.classes)
-        return np.array([index[str(text)] for text in texts], dtype=np.int64)[which]
+    def _encode_class(self, table: Table, problems: list[Problem]) -> NDArray[np.int64]:
+        table.require(self.label, "label")
+        y = table.coded(self.label, self.classes, "the classes", problems)
+        problems += self._missing_labels(table, y == -1)
+        return y
+
+    def _missing_labels(self, table: Table, missing: NDArray[np.bool_]) -> list[Problem]:
+        if not missing.any():
+            return []
+        what, remedy = "the label is missing", "Remove the row, or fill it in."
+        row, count = int(missing.argmax()), int(missing.sum())
+        return [table.problem(row, self.label, what, remedy, count)]
+
+
+def _too_large(values: NDArray[np.float64], table: Table, name: str) -> list[Problem]:
+    """A problem if values are too large to add up exactly."""
+    rows = np.flatnonzero(np.abs(values) > LARGEST_VALUE)
+    if not len(rows):
+        return []
+    what = f"{values[rows[0]]:.3g} is beyond {LARGEST_VALUE:.2g}"
+    remedy = "Write it in larger units, or agree on its mean and std in [data.schema]."
+    return [table.problem(int(rows[0]), name, what, remedy, len(rows))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +296,11 @@ class Scaling:
                 target = Target(spec.label, float(means[-1]), float(deviations[-1]))
         return cls(centre, scale, target)
 
-    def describe(self, spec: TableSpec) -> dict[str, Any]:
-        """Each input in plain values: a number as (value - mean) / std, a category as 0 or 1."""
+    def describe(self, spec: TableSpec, recode: Recoding) -> dict[str, Any]:
+        """Each input in plain values: a number as (value - mean) / std, a category as 0 or 1.
+
+        `recode` has by column the values that stand for others.
+        """
         moments = zip(self.centre.tolist(), self.scale.tolist(), strict=True)
         found: list[dict[str, Any]] = []
         for column in spec.columns:
@@ -270,9 +310,12 @@ class Scaling:
             if not column.categories:
                 mean, std = next(moments)
                 found.append({"column": column.name, "mean": mean, "std": std})
-        if self.target is None:
-            return {"features": found}
-        return {"features": found, "target": self.target.as_dict()}
+        plain: dict[str, Any] = {"features": found}
+        if self.target is not None:
+            plain["target"] = self.target.as_dict()
+        if recode:
+            plain["recode"] = {column: dict(values) for column, values in recode.items()}
+        return plain
 
     def apply(self, x: NDArray[np.float64]) -> Tensor:
         """The inputs as float32."""

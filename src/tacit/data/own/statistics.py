@@ -15,8 +15,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import Misuse
-
 FRACTION_BITS = 112
 LARGEST_VALUE = 2.0**40
 # With 16 bits in a word, totals of 2¹⁴ clients stay below 2³⁰.
@@ -96,18 +94,6 @@ class ColumnSums:
         return cls(
             tuple(sum(word << (WORD_BITS * at) for at, word in enumerate(row)) for row in rows)
         )
-
-
-def check_range(x: NDArray[np.float64], names: list[str], origin: str) -> None:
-    """Raise Misuse if a column has values too large to add up."""
-    for column, name in zip(x.T, names, strict=True):
-        largest = float(np.nanmax(np.abs(column), initial=0.0))
-        if largest > LARGEST_VALUE:
-            raise Misuse(
-                f"{origin}: column {name!r} has a value of {largest:.3g}, beyond "
-                f"{LARGEST_VALUE:.2g}.",
-                "Write it in larger units, or agree on its mean and std in [data.schema].",
-            )
 
 
 def _fixed(value: float) -> int:

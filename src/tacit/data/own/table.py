@@ -1,19 +1,24 @@
-"""A table: columns of values by name, and where each row came from."""
+"""A table: a pandas data frame, where each of its rows came from, and how its values are read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import Misuse, unknown_name
+from tacit.data.own.problems import Problem, check
+from tacit.data.own.reading import Reading
 
 # Texts that stand for a missing value, in lower case.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+PLAIN = (str, bool, int, float, np.bool_, np.number, Decimal)
+LIST_CATEGORIES = "list the column's categories in [data.schema]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,111 +26,220 @@ class Table:
     """Rows of one origin.
 
     Attributes:
-        columns: Values by column: texts, numbers or truth values; None and NaN are missing.
+        frame: A pandas.DataFrame, whose columns have different names.
         origin: The file, or what else errors call the table.
-        lines: The line of each row in a text file; None if rows are counted instead.
+        lines: The line or row of the origin that each row comes from [n].
+        unit: Whether these are lines or rows.
+        reading: How texts become numbers, and which values stand for others.
+        problems: Rows of the origin that could not be read.
     """
 
-    columns: Mapping[str, Sequence[Any] | NDArray[Any]]
+    frame: Any
     origin: str
-    lines: Sequence[int] | None = None
-    _numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
-    _distinct: dict[str, tuple[list[str | None], NDArray[np.intp]]] = field(
+    lines: NDArray[np.int64]
+    unit: str = "row"
+    reading: Reading = field(default_factory=Reading)
+    problems: tuple[Problem, ...] = ()
+    _texts: dict[str, tuple[list[str | None], NDArray[np.intp]]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, frame: Any, origin: str, reading: Reading, first_row: int = 1) -> Table:
+        """A table of a data frame; its rows are counted from `first_row`.
+
+        Raises:
+            Misuse: It has no rows, or names of columns are missing or occur twice.
+        """
+        if list(frame.index.names) != [None]:
+            frame = frame.reset_index()
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        check_names(frame.columns, origin)
+        if not len(frame):
+            raise Misuse(f"{origin} has no rows.", "Give at least one row below the column names.")
+        return cls(frame, origin, np.arange(first_row, first_row + len(frame)), reading=reading)
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(self.frame)
 
-    def place(self, row: int) -> str:
-        """Where a row is, for messages."""
-        if self.lines is not None:
-            return f"{self.origin}, line {self.lines[row]}"
-        return f"{self.origin}, row {row + 1}"
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
 
-    def column(self, name: str, key: str = "") -> Sequence[Any] | NDArray[Any]:
-        """A column; `key` is the setting that names it.
+    def problem(
+        self, row: int | None, column: str, what: str, remedy: str, count: int = 1
+    ) -> Problem:
+        """A problem of a row and of `count` rows altogether; None: of no single row."""
+        if count > 1:
+            what = f"{what} (and in {count - 1:,} more row{'s' if count > 2 else ''})"
+        line = 0 if row is None else int(self.lines[row])
+        return Problem(self.origin, line, self.unit, column, what, remedy)
 
-        Raises:
-            Misuse: There is no such column; a similar one is suggested.
-        """
-        if name not in self.columns:
+    def require(self, name: str, key: str = "") -> None:
+        """Raise Misuse if there is no such column, which `key` names; suggest a similar one."""
+        if name not in self.frame:
             named = f", which {key} names" if key else ""
-            problem = f"{self.origin} has no column {name!r}{named}."
-            raise unknown_name(problem, name, self.columns)
-        return self.columns[name]
+            known = unknown_name("", name, self.columns).remedy
+            check([self.problem(None, "", f"there is no column {name!r}{named}", known)])
 
-    def numbers(
-        self, name: str, otherwise: str = "list the column's categories in [data.schema]"
-    ) -> NDArray[np.float64]:
-        """A column as numbers; NaN is missing. `otherwise` is what else to do about other values.
-
-        Raises:
-            Misuse: A value is no number, or infinite.
-        """
-        values, found = self.column(name), self._parsed(name)
-        if len(wrong := np.flatnonzero(np.isinf(found))):
-            row = int(wrong[0])
-            text = _text(values[row])
-            if text is not None and text.lower().lstrip("+-") in ("inf", "infinity"):
-                problem, remedy = "is infinite", "Correct it, or leave it empty: it is missing."
-            else:
-                problem = "is not a number"
-                remedy = f"Correct it, or {otherwise}."
-                if "," in (text or ""):
-                    remedy = f"Write numbers with a decimal point, or {otherwise}."
-            raise Misuse(f"{self.place(row)}, column {name!r}: {text!r} {problem}.", remedy)
-        return found
-
-    def distinct_texts(self, name: str, key: str = "") -> tuple[list[str | None], NDArray[np.intp]]:
+    def texts(self, name: str, key: str = "") -> tuple[list[str | None], NDArray[np.intp]]:
         """The different texts of a column, the first to occur first, and which each row has [n].
 
         None is missing. Whole numbers are written without a point.
-        """
-        if name not in self._distinct:
-            values = self.column(name, key)
-            # True equals 1, but is another text.
-            typed = list(zip(map(type, values), values, strict=True))
-            found: dict[str | None, int] = {}
-            places = {
-                one: found.setdefault(_text(one[1]), len(found)) for one in dict.fromkeys(typed)
-            }
-            which = np.fromiter(map(places.__getitem__, typed), np.intp, len(typed))
-            self._distinct[name] = list(found), which
-        return self._distinct[name]
 
-    def row_of(self, name: str, text: str | None) -> int:
-        """The first row with that text in a column."""
-        found, which = self.distinct_texts(name)
-        return int(np.flatnonzero(which == found.index(text))[0])
+        Raises:
+            Misuse: There is no such column, or it holds lists, dates or other objects.
+        """
+        import pandas
+
+        self.require(name, key)
+        if name not in self._texts:
+            values, recode = self.frame[name], self.reading.recode.get(name, {})
+            if isinstance(values.dtype, pandas.CategoricalDtype):
+                values = values.astype(object)
+            if values.dtype.kind not in "biufO":
+                check([self._odd(name, str(values.dtype))])
+            if values.dtype == object and pandas.api.types.infer_dtype(values) != "string":
+                # True equals 1, but is another text.
+                values = values.map(lambda value: self._plain_text(name, value))
+            which, distinct = pandas.factorize(values, use_na_sentinel=False)
+            positions: dict[str | None, int] = {}
+            places = []
+            for value in distinct:
+                text = self._plain_text(name, value)
+                text = recode.get(text, text)
+                known = None if text.lower() in MISSING else text
+                places.append(positions.setdefault(known, len(positions)))
+            self._texts[name] = list(positions), np.array(places, np.intp)[which]
+        return self._texts[name]
+
+    def coded(
+        self, name: str, known: Sequence[str], meaning: str, problems: list[Problem]
+    ) -> NDArray[np.int64]:
+        """Which of the known texts each row has [n]; −1: missing, −2: another, a problem."""
+        texts, which = self.texts(name)
+        positions: dict[str | None, int] = {text: at for at, text in enumerate(known)}
+        codes = np.array([positions.get(text, -1 if text is None else -2) for text in texts])
+        bad = {
+            at: (f"{text!r} is not one of {meaning}", unknown_name("", text, known).remedy)
+            for at, text in enumerate(texts)
+            if codes[at] == -2
+        }
+        problems += self._problems_of_texts(name, bad)
+        return codes[which]
+
+    def numbers(
+        self, name: str, problems: list[Problem], otherwise: str = LIST_CATEGORIES
+    ) -> NDArray[np.float64]:
+        """A column as numbers [n]; NaN is missing.
+
+        Values that are infinite or no numbers are problems; `otherwise` is what else to do about
+        them.
+        """
+        self.require(name)
+        parsed = self.parsed(name)
+        if not np.isinf(parsed).any():
+            return parsed
+        texts, which = self.texts(name)
+        bad = {}
+        for at in np.unique(which[np.isinf(parsed)]).tolist():
+            text = str(texts[at])
+            if text.lower().lstrip("+-") in ("inf", "infinity"):
+                remedy = "Correct it, or leave it empty: it is missing."
+                bad[at] = f"{text!r} is infinite", remedy
+                continue
+            remedy = f"Correct it, or {otherwise}."
+            if "," in text and self.reading.is_plain:
+                remedy = f"Write numbers with a decimal point, or set read.decimal; or {otherwise}."
+            bad[at] = f"{text!r} is not a number", remedy
+        problems += self._problems_of_texts(name, bad)
+        return np.where(np.isinf(parsed), np.nan, parsed)
 
     def is_numeric(self, name: str) -> bool:
         """Whether all values of a column that are not missing are finite numbers."""
-        values = self.column(name)
-        if isinstance(values, np.ndarray) and values.dtype.kind == "b":
-            return False
-        return not bool(np.isinf(self._parsed(name)).any())
+        self.require(name)
+        return not bool(np.isinf(self.parsed(name)).any())
 
-    def _parsed(self, name: str) -> NDArray[np.float64]:
-        """A column as numbers: NaN where it is missing, infinity where it is no finite number."""
-        if name not in self._numbers:
-            values = self.columns[name]
-            if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-                self._numbers[name] = values.astype(np.float64)
-            else:
-                self._numbers[name] = _parsed_numbers(values)
-        return self._numbers[name]
+    def is_number(self, text: str | None) -> bool:
+        """Whether a text is a finite number here, or would be with another decimal mark."""
+        return text is not None and not all(
+            math.isinf(self._number(spelling)) for spelling in (text, text.replace(",", "."))
+        )
 
     def rows(self, chosen: NDArray[np.intp]) -> Table:
         """A table of some of the rows."""
-        lines = None if self.lines is None else [self.lines[row] for row in chosen]
-        columns = {
-            name: values[chosen]
-            if isinstance(values, np.ndarray)
-            else [values[row] for row in chosen]
-            for name, values in self.columns.items()
-        }
-        return Table(columns, self.origin, lines)
+        return replace(self, frame=self.frame.iloc[chosen], lines=self.lines[chosen])
+
+    def parsed(self, name: str) -> NDArray[np.float64]:
+        """A column as numbers: NaN where it is missing, infinity where it is no finite number."""
+        if name not in self._numbers:
+            values, plain = self.frame[name], name not in self.reading.recode
+            if plain and values.dtype.kind in "iuf":
+                parsed = values.to_numpy(np.float64, na_value=np.nan)
+            elif plain and self.reading.is_plain and _are_texts_of_numbers(values):
+                parsed = values.to_numpy(np.float64)
+            else:
+                texts, which = self.texts(name)
+                parsed = np.array([self._number(text) for text in texts])[which]
+            self._numbers[name] = parsed
+        return self._numbers[name]
+
+    def _number(self, text: str | None) -> float:
+        try:
+            return math.nan if text is None else self.reading.number(text)
+        except ValueError:
+            return math.inf
+
+    def _plain_text(self, name: str, value: Any) -> str:
+        """A value as a text without spaces around it; empty if it is missing."""
+        import pandas
+
+        if isinstance(value, str):
+            return value.strip()
+        if value is None or value is pandas.NA or value is pandas.NaT:
+            return ""
+        if not isinstance(value, PLAIN):
+            check([self._odd(name, f"a {type(value).__name__}")])
+        if value != value:
+            return ""
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        return str(int(value)) if whole else str(value)
+
+    def _odd(self, name: str, what: str) -> Problem:
+        remedy = "Convert it to numbers or texts, or leave it out."
+        return self.problem(None, name, f"it holds {what}", remedy)
+
+    def _problems_of_texts(self, name: str, bad: Mapping[int, tuple[str, str]]) -> list[Problem]:
+        """A problem for each of these texts, by position: what is wrong, and the remedy."""
+        if not bad:
+            return []
+        _, first, counts = np.unique(self.texts(name)[1], return_index=True, return_counts=True)
+        return [
+            self.problem(int(first[at]), name, what, remedy, int(counts[at]))
+            for at, (what, remedy) in bad.items()
+        ]
+
+
+def _are_texts_of_numbers(values: Any) -> bool:
+    """Whether a column has nothing but texts that Python reads as numbers: a faster way."""
+    try:
+        # Only texts can be joined. Python reads 1_000 as a number; `Reading.number` does not.
+        if "_" in "".join(values.to_numpy(object)):
+            return False
+        values.to_numpy(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def check_recoding(tables: Sequence[Table]) -> None:
+    """Raise Misuse if a column is recoded that no table has."""
+    every = dict.fromkeys(name for table in tables for name in table.columns)
+    for name in tables[0].reading.recode:
+        if name not in every:
+            raise unknown_name(f"No table has a column {name!r} to recode.", name, every)
 
 
 def check_names(names: Iterable[str], origin: str) -> None:
@@ -138,36 +252,3 @@ def check_names(names: Iterable[str], origin: str) -> None:
         if name in seen:
             raise Misuse(f"{origin} has two columns {name!r}.", "Rename or remove one of them.")
         seen.add(name)
-
-
-def _parsed_numbers(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
-    """Values as numbers: NaN where one is missing, infinity where it is no finite number."""
-    try:
-        # Only texts can be joined. Those with an underscore are left to `_number`.
-        if "_" not in "".join(values):
-            return np.fromiter(map(float, values), np.float64, len(values))
-    except (TypeError, ValueError):
-        pass
-    # Names and missing values occur more than once: parse each of them once.
-    numbers = {value: _number(value) for value in set(values)}
-    return np.fromiter(map(numbers.__getitem__, values), np.float64, len(values))
-
-
-def _number(value: Any) -> float:
-    # Python reads 1_000 as a number, but here it is more likely to be a name.
-    if isinstance(value, str) and "_" in value:
-        return math.inf
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        missing = value is None or (isinstance(value, str) and value.strip().lower() in MISSING)
-        return math.nan if missing else math.inf
-
-
-def _text(value: Any) -> str | None:
-    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
-        return None
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    text = str(value).strip()
-    return None if text.lower() in MISSING else text

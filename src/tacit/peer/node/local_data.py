@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from tacit.config.options import import_object
-from tacit.config.own_data import call_user_function, declared_spec, declared_target
+from tacit.config.own_data import (
+    call_user_function,
+    declared_spec,
+    declared_target,
+    read_options,
+)
 from tacit.config.sections import OWN_DATA, Config
 from tacit.config.tasks import (
     add_metrics,
@@ -25,9 +30,10 @@ from tacit.config.tasks import (
 )
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.data.own.arrays import Pair, check_samples, read_arrays
-from tacit.data.own.files import TABLE_SUFFIXES, read_table
+from tacit.data.own.files import TABLE_SUFFIXES, is_database, read_database, read_table
 from tacit.data.own.loading import class_names_of, disclosed
 from tacit.data.own.objects import as_table
+from tacit.data.own.reading import Reading
 from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
 from tacit.data.own.spec import ClientRows, Scaling, public_target
 from tacit.data.own.statistics import ColumnSums
@@ -114,6 +120,8 @@ def load_local_data(
             )
         task = make_task(config.task, clients)
         local = LocalData(task, position, f"{config.task.name}: client {position} of {clients}")
+    elif source is not None and is_database(source):
+        local = _from_database(config, clients, name, source)
     elif source is not None and (path := _own_file(config, name, Path(source))) is not None:
         local = _from_file(config, clients, name, path)
     else:
@@ -155,10 +163,34 @@ def _from_file(config: Config, clients: int, name: str, path: Path) -> LocalData
     if path.suffix not in TABLE_SUFFIXES:
         return _from_arrays(config, f"--data {path}", *read_arrays(path))
     with prefix_errors("--data"):
-        table = read_table(path)
+        reading = _reading(config)
+        table = read_table(path, reading)
         test = config.data.test
-        held_out = read_table(path.parent / _below(test)) if isinstance(test, str) else None
+        held_out = (
+            read_table(path.parent / _below(test), reading) if isinstance(test, str) else None
+        )
         return _from_table(config, clients, name, table, held_out)
+
+
+def _from_database(config: Config, clients: int, name: str, url: str) -> LocalData:
+    """Train on a table of a database; other members choose its name, but run no queries here."""
+    with prefix_errors("--data"):
+        reading = _reading(config)
+        if reading.query is not None:
+            raise Misuse(
+                "the federation agreed on a query, and a node runs no queries of others.",
+                "Agree on read.table, and make a view of that name that has the columns.",
+            )
+        if isinstance(config.data.test, str):
+            problem = (
+                f"data.test = {config.data.test!r} is a file, and there is none in a database."
+            )
+            raise Misuse(problem, "Agree on a share, such as test = 0.2.")
+        return _from_table(config, clients, name, read_database(url, reading), None)
+
+
+def _reading(config: Config) -> Reading:
+    return Reading.of(read_options(config.data), config.data.recode)
 
 
 def _from_table(
@@ -196,7 +228,7 @@ def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Task:
         Scaling.of(rows.spec, total),
     )
     task = make_training_task(config, shape, classes, [train], test, scaling.target)
-    return replace(task, preprocessing=scaling.describe(rows.spec))
+    return replace(task, preprocessing=scaling.describe(rows.spec, config.data.recode or {}))
 
 
 def _from_function(
@@ -218,7 +250,7 @@ def _from_function(
         # It returns the data of all clients; a node takes its own.
         made = made[name]
     with prefix_errors(origin):
-        if (table := as_table(made, source)) is not None:
+        if (table := as_table(made, source, _reading(config))) is not None:
             return _from_table(config, clients, name, table, None)
         try:
             arrays = as_arrays(made, origin)
@@ -280,7 +312,7 @@ def _from_partition(config: Config, clients: int, position: int, folder: str | N
     if config.data.name == OWN_DATA:
         given = "--data is not set" if folder is None else f"--data {folder} is a folder"
         problem = f"Every node brings its own data, and {given}."
-        remedy = "Give --data FILE (.csv, .parquet, .npz or .safetensors), or a function: "
+        remedy = "Give --data FILE (a table, .npz or .safetensors), or a function: "
         raise Misuse(problem, f"{remedy}package.module:function.")
     dataset = load_data(config.data, None if folder is None else Path(folder))
     partition = make_partition(config, dataset, clients)
