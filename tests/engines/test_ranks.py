@@ -278,7 +278,7 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp
     )
     assert "Stopped after iteration 3 of 6" in ends[0][2]
     assert f"torchrun --nproc-per-node {ranks} -m tacit run" in ends[0][2]
-    assert checkpoints.path_of(tmp_path / "checkpoints", 3).exists()
+    assert (tmp_path / "checkpoints" / checkpoints.name_of(3)).exists()
     assert all(one[0] == "done" for one in group.do("experiment", CONFIG, tmp_path, resume=True))
 
 
