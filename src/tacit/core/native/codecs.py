@@ -1,6 +1,9 @@
 """Compiled loops for codecs: the bits of the tensor operations in `tacit.compression`.
 
 Work is shared by the current pool, in ranges of columns: of the numbers of a row, or of its bytes.
+
+Tensor operations take 2 to 20 times as long on a CPU, by `tacit bench codec`: they pass over the
+memory for each operation, of which rounding a number at random needs a dozen.
 """
 
 from __future__ import annotations

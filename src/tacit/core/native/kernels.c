@@ -51,15 +51,6 @@
 #define SEVERAL_VECTORS
 #endif
 
-/* The same for TURNS numbers j, one after the other. FETCH brings what is at an address into the second nearest cache. */
-#if defined(__GNUC__)
-#define IN_TURN _Pragma("GCC unroll 8") for (int j = 0; j < TURNS; j++)
-#define FETCH(ADDRESS) __builtin_prefetch(ADDRESS, 0, 2)
-#else
-#define IN_TURN for (int j = 0; j < TURNS; j++)
-#define FETCH(ADDRESS) (void)(ADDRESS)
-#endif
-
 /* A loop whose operands are the same memory or do not overlap. */
 #if defined(__clang__)
 #define SAME_PLACE _Pragma("clang loop vectorize(assume_safety)")

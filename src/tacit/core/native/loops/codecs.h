@@ -14,8 +14,6 @@
 #define flip FOR_TARGET(flip)
 #define shuffled FOR_TARGET(shuffled)
 #define shuffle FOR_TARGET(shuffle)
-#define tabulate FOR_TARGET(tabulate)
-#define look_up FOR_TARGET(look_up)
 #define draw_keys FOR_TARGET(draw_keys)
 
 /* Bytes of packed fields at a time, which stay in a near cache. Reading pieces much shorter than this takes longer. */
@@ -416,30 +414,8 @@ DEFINE_NORMS(tacit_norms_f64, double)
 /* A generalized Feistel network on the numbers below b 2^s, with 4 pairs of rounds. b is at most 2^10. */
 #define MULTIPLIER 0x2C1B3C6Du
 #define WAYS 8
-/* Columns whose look-ups are computed in turn: as many as there are registers for. */
-#if defined(__x86_64__)
-#define TURNS 4
-#else
-#define TURNS 8
-#endif
-/* Columns at a time, whose numbers are fetched while the columns after them are computed. */
-#define FETCHED 256
-
-#if !defined(HAS_ROUNDS)
-#define HAS_ROUNDS
-/* The functions of the rounds as tables, for s of at most TABLE_BITS: `step` moves the right half and `flip` changes the
- * left one. The right half is not reduced modulo b: later tables repeat themselves. The last one also has the right half
- * in its place. Entries of all but the last are distances in bytes in the table that they lead to, so that no index is
- * multiplied. Tables are at constant distances from each other, so that one register is enough for all. */
-#define TABLE_BITS 12
-#define MOST_B 1024
-typedef struct {
-    uint16_t step0[1 << TABLE_BITS], step1[1 << TABLE_BITS], step2[1 << TABLE_BITS], step3[1 << TABLE_BITS];
-    uint16_t flip0[2 * MOST_B], flip1[3 * MOST_B], flip2[4 * MOST_B];
-    uint32_t last[5 * MOST_B];
-} Rounds;
-#define ENTRY(T, TABLE, DISTANCE) (*(const T *)((const char *)(TABLE) + (DISTANCE)))
-#endif
+/* Columns at a time. */
+#define AT_ONCE 256
 
 /* 32 bits of which the highest depend on all of `half` and the keys. */
 static inline uint32_t hashed(uint32_t half, uint32_t factor, uint32_t term) {
@@ -469,60 +445,7 @@ static inline uint32_t shuffled(uint32_t number, const uint32_t *keys, uint32_t 
     return (uint32_t)right << s | left;
 }
 
-static void tabulate(Rounds *rounds, const uint32_t *keys, uint32_t s, uint32_t b) {
-    const uint32_t lowest = (1u << s) - 1;
-    uint16_t *steps[4] = {rounds->step0, rounds->step1, rounds->step2, rounds->step3};
-    uint16_t *flips[3] = {rounds->flip0, rounds->flip1, rounds->flip2};
-    for (uint32_t round = 0; round < 4; round++) {
-        const uint32_t *own = keys + 4 * round, size = round == 3 ? sizeof(uint32_t) : sizeof(uint16_t);
-        uint16_t *step = steps[round];
-        for (uint32_t left = 0; left <= lowest; left++) step[left] = (uint16_t)(size * (uint32_t)moved(left, 0, own, b));
-        if (round == 3) break;
-        uint16_t *table = flips[round];
-        for (uint32_t right = 0; right < b; right++) table[right] = (uint16_t)(2 * flip((int32_t)right, own, s, lowest));
-        for (uint32_t copy = 1; copy < round + 2; copy++) memcpy(table + copy * b, table, b * sizeof *table);
-    }
-    uint32_t *last = rounds->last;
-    for (uint32_t right = 0; right < b; right++) last[right] = right << s | flip((int32_t)right, keys + 12, s, lowest);
-    for (uint32_t copy = 1; copy < 5; copy++) memcpy(last + copy * b, last, b * sizeof *last);
-}
-
-/* Where the numbers from, from + 1, ... go, with tables. Each step waits for the one before: TURNS numbers in turn fill
- * the waiting time. Fetches what is at `near` plus `size` bytes times each result. */
-static inline void look_up(uint32_t *restrict columns, int64_t from, int64_t n, const Rounds *restrict rounds,
-                           uint32_t s, const char *near, uint64_t size) {
-    int64_t k = 0;
-    while (k < n) {
-        /* Until the right half changes. */
-        const uint64_t right = 2 * ((uint64_t)(from + k) >> s), end_of_left = (uint64_t)2 << s;
-        uint64_t left = 2 * (uint64_t)(from + k) & (end_of_left - 1);
-        const int64_t rest = (int64_t)(end_of_left - left) / 2, end = n - k < rest ? n : k + rest;
-        for (; k + TURNS <= end; k += TURNS, left += 2 * TURNS) {
-            uint64_t l[TURNS], r[TURNS];
-            IN_TURN r[j] = right + ENTRY(uint16_t, rounds->step0, left + 2 * (uint64_t)j);
-            IN_TURN l[j] = (left + 2 * (uint64_t)j) ^ ENTRY(uint16_t, rounds->flip0, r[j]);
-            IN_TURN r[j] += ENTRY(uint16_t, rounds->step1, l[j]);
-            IN_TURN l[j] ^= ENTRY(uint16_t, rounds->flip1, r[j]);
-            IN_TURN r[j] += ENTRY(uint16_t, rounds->step2, l[j]);
-            IN_TURN l[j] ^= ENTRY(uint16_t, rounds->flip2, r[j]);
-            IN_TURN r[j] = 2 * r[j] + ENTRY(uint16_t, rounds->step3, l[j]);
-            IN_TURN l[j] = l[j] / 2 ^ ENTRY(uint32_t, rounds->last, r[j]);
-            IN_TURN columns[k + j] = (uint32_t)l[j];
-            IN_TURN FETCH(near + l[j] * size);
-        }
-        for (; k < end; k++, left += 2) {
-            uint64_t r = right + ENTRY(uint16_t, rounds->step0, left), l = left ^ ENTRY(uint16_t, rounds->flip0, r);
-            r += ENTRY(uint16_t, rounds->step1, l);
-            l ^= ENTRY(uint16_t, rounds->flip1, r);
-            r += ENTRY(uint16_t, rounds->step2, l);
-            l ^= ENTRY(uint16_t, rounds->flip2, r);
-            r = 2 * r + ENTRY(uint16_t, rounds->step3, l);
-            columns[k] = (uint32_t)(l / 2) ^ ENTRY(uint32_t, rounds->last, r);
-        }
-    }
-}
-
-/* The same without tables. Writes up to WAYS - 1 numbers too many. */
+/* Where the numbers from, from + 1, ... go. Writes up to WAYS - 1 numbers too many. */
 static void shuffle(uint32_t *restrict columns, int64_t from, int64_t n, const uint32_t *keys, uint32_t s, uint32_t b) {
     const uint32_t lowest = (1u << s) - 1;
     for (int64_t k = 0; k < n; k += WAYS) {
@@ -551,28 +474,21 @@ static inline void draw_keys(uint32_t *keys, uint64_t key, const int64_t *seed) 
 }
 
 /* `DO` with where each of the numbers from <= k < to goes in a permutation of those below the width, for rows
- * first <= i < last with a seed each: columns[j] for low + j, FETCHED of them at a time. */
-#define FOR_COLUMNS(NEAR, SIZE, DO)                                                                          \
+ * first <= i < last with a seed each: columns[j] for low + j, AT_ONCE of them at a time. */
+#define FOR_COLUMNS(DO)                                                                                      \
     do {                                                                                                     \
-        Rounds rounds;                                                                                       \
-        uint32_t columns[FETCHED + WAYS];                                                                    \
-        const uint32_t s_ = (uint32_t)s, b_ = (uint32_t)b;                                                   \
-        /* Tables are worth while for that many numbers. */                                                  \
-        const int tabulated = s <= TABLE_BITS && b <= MOST_B && to - from >= 2 << s_;                        \
+        uint32_t columns[AT_ONCE + WAYS];                                                                    \
         for (int64_t i = first; i < last; i++) {                                                             \
             uint32_t own[16];                                                                                \
             draw_keys(own, (uint64_t)key, seed + 2 * i);                                                     \
-            if (tabulated) tabulate(&rounds, own, s_, b_);                                                   \
-            for (int64_t low = from; low < to; low += FETCHED) {                                             \
-                const int64_t n = to - low < FETCHED ? to - low : FETCHED;                                   \
-                if (tabulated)                                                                               \
-                    look_up(columns, low, n, &rounds, s_, (const char *)(NEAR), SIZE);                       \
-                else                                                                                         \
-                    shuffle(columns, low, n, own, s_, b_);                                                   \
+            for (int64_t low = from; low < to; low += AT_ONCE) {                                             \
+                const int64_t n = to - low < AT_ONCE ? to - low : AT_ONCE;                                   \
+                shuffle(columns, low, n, own, (uint32_t)s, (uint32_t)b);                                     \
                 int beyond = 0;                                                                              \
                 for (int64_t k = 0; k < n; k++) beyond |= columns[k] >= (uint64_t)width;                     \
                 for (int64_t k = 0; beyond && k < n; k++)                                                    \
-                    while (columns[k] >= (uint64_t)width) columns[k] = shuffled(columns[k], own, s_, b_);    \
+                    while (columns[k] >= (uint64_t)width)                                                    \
+                        columns[k] = shuffled(columns[k], own, (uint32_t)s, (uint32_t)b);                    \
                 DO;                                                                                          \
             }                                                                                                \
         }                                                                                                    \
@@ -581,7 +497,7 @@ static inline void draw_keys(uint32_t *keys, uint64_t key, const int64_t *seed) 
 /* out[i][k] = where k goes. */
 LOOP(tacit_permuted)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, int64_t *out,
                      int64_t stride, int64_t first, int64_t last, int64_t from, int64_t to) {
-    FOR_COLUMNS(seed, 0, for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
+    FOR_COLUMNS(for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = columns[k]);
 }
 
 /* kept[i][k] = x[i][where k goes]. */
@@ -589,8 +505,8 @@ LOOP(tacit_permuted)(const int64_t *seed, int64_t key, int64_t width, int64_t s,
     LOOP(NAME)(const int64_t *seed, int64_t key, int64_t width, int64_t s, int64_t b, const T *x,            \
                int64_t x_stride, T *kept, int64_t kept_stride, int64_t first, int64_t last, int64_t from,    \
                int64_t to) {                                                                                 \
-        FOR_COLUMNS(x + i * x_stride, sizeof(T),                                                             \
-                    for (int64_t k = 0; k < n; k++) kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);\
+        FOR_COLUMNS(for (int64_t k = 0; k < n; k++)                                                          \
+                        kept[i * kept_stride + low + k] = x[i * x_stride + columns[k]]);                     \
     }
 
 DEFINE_GATHER(tacit_gather_f32, float)
@@ -602,8 +518,7 @@ DEFINE_GATHER(tacit_gather_f64, double)
                int64_t kept_stride, const double *factor, T *out, int64_t out_stride, int64_t clear,         \
                int64_t first, int64_t last, int64_t from, int64_t to) {                                      \
         const T scale = (T)*factor;                                                                          \
-        FOR_COLUMNS(out + i * out_stride, sizeof(T),                                                         \
-                    if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
+        FOR_COLUMNS(if (clear && low == from) memset(out + i * out_stride, 0, (size_t)width * sizeof(T));    \
                     for (int64_t k = 0; k < n; k++)                                                          \
                         out[i * out_stride + columns[k]] = scale * kept[i * kept_stride + low + k]);         \
     }
