@@ -76,12 +76,10 @@ def run(
     if as_json:
         print(json.dumps(summary))
         return
-    loss = summary["loss"]["mean"]
     print_metrics(summary)
     if summary["msd"] is not None:
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
-    mean = "not finite" if loss is None else f"{loss:.4g}"
-    print(f"loss {mean}, {summary['bytes_sent']:,} bytes sent")
+    print(f"loss {_loss_text(summary['loss'])}, {summary['bytes_sent']:,} bytes sent")
     for sentence in privacy_sentences(summary):
         print(f"privacy: {sentence}")
     if "diverged" in summary:
@@ -90,6 +88,12 @@ def run(
         print(f"stopped early, after round {summary['rounds']}: {summary['stopped']}")
     print_alerts(summary)
     print(f"Report: {report}")
+
+
+def _loss_text(loss: dict[str, float | None] | None) -> str:
+    if loss is None:
+        return "not recorded (the guarantee does not cover that of training data)"
+    return "not finite" if loss["mean"] is None else f"{loss['mean']:.4g}"
 
 
 def privacy_sentences(summary: dict[str, Any]) -> list[str]:

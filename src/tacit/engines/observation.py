@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.engines.group import Hosted
 from tacit.engines.model_scores import CommonScores, OwnScores
 from tacit.record.history import SCALARS, Record, Spread
 from tacit.tasks.client_tests import ClientTests
-from tacit.tasks.evaluation import Evaluation
+from tacit.tasks.evaluation import Evaluation, NoScores
 from tacit.tasks.task import Task
 
 MAX_EVALUATED_CLIENTS = 32
@@ -59,13 +61,13 @@ def observe(
         own = OwnScores.measure(theta, average, own_tests, hosted, evaluated)
     per_client: dict[str, Sequence[float]] = {}
     if common.metrics or own is not None:
-        per_client = {"client": evaluated, **common.clients}
+        per_client = {"client": evaluated, **(common.clients if evaluation.has_loss else {})}
         per_client |= {} if own is None else own.clients
     return Record(
         round,
         step,
         common.spread("accuracy") if common.has_accuracy else None,
-        common.spread("loss"),
+        common.spread("loss") if evaluation.has_loss else None,
         distance,
         bytes_sent,
         wall_seconds,
@@ -78,11 +80,23 @@ def observe(
     )
 
 
+def recordable(task: Task, algorithm: Algorithm) -> Task:
+    """The task without what records of a run with a guarantee must not have.
+
+    Without a test set the loss would be computed from the training data, and so is the optimum. The
+    guarantee covers neither.
+    """
+    budget = algorithm.budget
+    if budget is None or math.isinf(budget.epsilon) or not task.evaluation.reads_training_data:
+        return task
+    return replace(task, evaluation=NoScores(), optimum=None)
+
+
 def recorded_columns(task: Task) -> list[str]:
     """The columns that records of a run of this task have."""
     evaluation, own = task.evaluation, task.own_tests
     counted: tuple[str, ...] = ("accuracy",) if evaluation.has_accuracy else ()
-    common = ("loss", *counted, *evaluation.metric_names)
+    common = (*["loss"] * evaluation.has_loss, *counted, *evaluation.metric_names)
     own_metrics: tuple[str, ...] = ()
     if own is not None:
         counted = ("accuracy", "baseline") if evaluation.has_accuracy else ()

@@ -27,7 +27,7 @@ from tacit.engines.gradients.personal import LocalRows, PersonalObjective
 from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
-from tacit.engines.observation import observe
+from tacit.engines.observation import observe, recordable
 from tacit.engines.randomness import make_randomness
 from tacit.engines.setting import Setting
 from tacit.engines.stacked import StackedNetwork
@@ -39,6 +39,11 @@ from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
+
+NO_TRAINING_LOSS = (
+    "no loss is recorded: without a test set it would be the exact loss of the training data, "
+    "which the guarantee does not cover; give the task a test set to measure its models"
+)
 
 
 class Simulation(Execution):
@@ -79,6 +84,7 @@ class Simulation(Execution):
         loader = task.loader(torch.as_tensor(ids), seed, device)
         if setting.metrics is not None:
             task = task.with_metrics(setting.metrics)
+        told, task = task, recordable(task, algorithm)
         self.task = task.to(device, pool)
         self._own_tests = self.task.own_tests
         work = (self.task.whole, ids.tolist(), loader)
@@ -140,6 +146,8 @@ class Simulation(Execution):
         self._remarks = [task.disclosure] if task.disclosure else []
         self._remarks += algorithm.remarks(graph)
         self._remarks += sampling_remarks(algorithm, task, setting.precision)
+        if task is not told:
+            self._remarks = [*self._remarks, NO_TRAINING_LOSS]
         if not self.world.is_static:
             self._remarks = [*self._remarks, str(self.world)]
         self.allow_divergence = allow_divergence

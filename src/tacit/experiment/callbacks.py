@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 
+from tacit.config.build import Experiment
 from tacit.config.sections import Config
 from tacit.core.errors import prefix_errors
 from tacit.engines.callbacks import BestCheckpoint, EarlyStopping, MLflow, TensorBoard, WandB
-from tacit.engines.observation import recorded_columns
+from tacit.engines.observation import recordable, recorded_columns
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record.callbacks import Callback
 from tacit.record.history import find_column
-from tacit.tasks import Task
 
 
-def check_metrics(config: Config, task: Task) -> None:
-    """Raise Misuse if [stop] or run.keep_best name a metric that runs of the task do not record."""
-    columns = recorded_columns(task)
+def check_metrics(config: Config, experiment: Experiment) -> list[str]:
+    """The columns that records will have; Misuse if [stop] or run.keep_best name another one."""
+    columns = recorded_columns(recordable(experiment.task, experiment.algorithm))
     stop = None if config.stop is None else config.stop.metric
     for key, metric in (("[stop]", stop), ("run.keep_best", config.run.keep_best)):
         if metric is not None:
             with prefix_errors(key):
                 find_column(metric, columns)
+    return columns
 
 
 def make_callbacks(config: Config, folder: RunFolder) -> list[Callback]:

@@ -49,7 +49,7 @@ class ComparisonRow:
     label: str
     accuracy: tuple[float, float] | None
     difference: tuple[float, float] | None
-    loss: tuple[float, float]
+    loss: tuple[float, float] | None
     bytes_sent: float
     diverged: int
     msd_db: tuple[float, float] | None = None
@@ -268,7 +268,7 @@ def make_row(
     Raises:
         Misuse: If the runs do not have the metric.
     """
-    accuracy, msd = _values(runs, "accuracy"), _values(runs, "msd_db")
+    accuracy, msd, loss = (_values(runs, name) for name in ("accuracy", "msd_db", "loss"))
     if not _values(runs, metric) and metric not in ("accuracy", "msd_db"):
         known = ["accuracy", "loss", *_further(runs)]
         raise unknown_name(f"--metric {metric}: the runs of {label} have none.", metric, known)
@@ -278,7 +278,7 @@ def make_row(
         label,
         mean_and_deviation(accuracy) if accuracy else None,
         differences.get(metric),
-        mean_and_deviation(_values(runs, "loss")),
+        mean_and_deviation(loss) if loss else None,
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
         mean_and_deviation(msd) if msd else None,

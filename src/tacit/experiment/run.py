@@ -131,7 +131,7 @@ def run(
             )
         make_callbacks(config, folder)
         experiments.append(build(config, data_folder, dataset))
-        check_metrics(config, experiments[0].task)
+        check_metrics(config, experiments[0])
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
     group.run_on_first(build_first)

@@ -24,7 +24,6 @@ from tacit.config.tasks import load_data
 from tacit.core.errors import Diverged, Interrupted, Misuse, TacitError, first_line
 from tacit.core.storage import read_json, write_text
 from tacit.data import Dataset
-from tacit.engines.observation import recorded_columns
 from tacit.experiment.callbacks import check_metrics
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
@@ -97,9 +96,7 @@ class LoadedData:
         Raises:
             Misuse: If that is not possible.
         """
-        task = build(config, self.folder, self.of(config)).task
-        check_metrics(config, task)
-        return recorded_columns(task)
+        return check_metrics(config, build(config, self.folder, self.of(config)))
 
 
 def run_many(

@@ -35,7 +35,8 @@ class Record:
     clients. `bytes_sent` counts all clients since the start. `msd` is the mean-square deviation
     (1/N) Σᵢ ‖θᵢ − θ*‖² over all clients, if the optimum θ* is known. If θ* moves, it is the one at
     the last gradient's batch. `baseline` is the accuracy in percent of always predicting the most
-    frequent class of the test set.
+    frequent class of the test set. `loss` is None if it could only be computed from training data
+    that a guarantee protects.
 
     `metrics` are further ones by name. `own_test` has the same metrics, with loss, accuracy and
     baseline, of each client's model on the client's own test set; its `average_model` is the mean
@@ -46,7 +47,7 @@ class Record:
     round: int
     step: int
     accuracy: Spread | None
-    loss: Spread
+    loss: Spread | None
     consensus_distance: float
     bytes_sent: int
     wall_seconds: float
@@ -86,7 +87,7 @@ class Record:
         if set(ERRORS) <= self.metrics.keys():
             error, baseline = (self.metrics[name].mean for name in ERRORS)
             return f"RMSE {error:.4g} (of the mean {baseline:.4g})"
-        return f"loss {self.loss.mean:.4f}"
+        return "loss not recorded" if self.loss is None else f"loss {self.loss.mean:.4f}"
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
@@ -173,10 +174,8 @@ class History(Sequence[Record]):
         if last.baseline is not None:
             accuracy += f" (majority baseline {last.baseline:.2f} %)"
         deviation = f", MSD {decibels(last.msd):.1f} dB" if last.msd is not None else ""
-        return (
-            f"History({len(self)} records to step {last.step}: "
-            f"loss {last.loss.mean:.4g}{accuracy}{deviation})"
-        )
+        loss = "loss not recorded" if last.loss is None else f"loss {last.loss.mean:.4g}"
+        return f"History({len(self)} records to step {last.step}: {loss}{accuracy}{deviation})"
 
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
@@ -246,6 +245,12 @@ def find_column(name: str, columns: Sequence[str]) -> str:
         Misuse: If there is none; the message has all names.
     """
     found = next((one for one in (name, f"{name}.mean") if one in columns), None)
+    if found is None and name.partition(".")[0] == "loss":
+        raise Misuse(
+            f"{name!r} is not recorded: without a test set it would be the exact loss of the "
+            "training data, which the guarantee does not cover.",
+            "Give the task a test set, or choose another metric.",
+        )
     if found is None:
         shown = [one for one in columns if ".clients." not in one]
         raise unknown_name(f"There is no column {name!r}.", name, shown)

@@ -315,7 +315,7 @@ def _read_history(path: Path, *, is_finished: bool) -> History:
             continue
         try:
             record = Record.from_dict(json.loads(line))
-            float(record.loss.mean), int(record.round), int(record.bytes_sent)
+            float(record.loss.mean if record.loss else 0), int(record.round), int(record.bytes_sent)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise _damaged(path, f"line {number} is not a record ({problem})") from None
         records.append(record)

@@ -226,8 +226,9 @@ def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
         )
         figures.append(("Mean-square deviation", plots.msd_figure, caption))
     caption = "Root mean square distance of the clients' models from their average."
+    if any(record.loss is not None for record in records):
+        figures.append(("Loss", plots.loss_figure, spread))
     figures += [
-        ("Loss", plots.loss_figure, spread),
         ("Consensus distance", plots.consensus_figure, caption),
         ("Communication", plots.bytes_figure, "Bytes sent by all clients since the start."),
     ]

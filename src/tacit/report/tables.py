@@ -46,12 +46,14 @@ def run_tiles(run: FinishedRun) -> list[Tile]:
     elif summary.msd is not None:
         msd = format_number(decibels(summary.msd), ".1f", " dB")
         tiles.append(Tile("Mean-square deviation", msd))
-    tiles.append(_spread_tile(f"{name}, mean over clients", spread, form, unit))
+    if spread is not None:
+        tiles.append(_spread_tile(f"{name}, mean over clients", spread, form, unit))
     if summary.baseline is not None:
         baseline = format_number(summary.baseline, ".2f", " %")
         every = "the most frequent class for every sample"
         tiles.insert(1, Tile("Majority baseline", baseline, every))
-    tiles.append(Tile(f"{name} of the average model", _cells(spread, form, unit)[-1]))
+    if spread is not None:
+        tiles.append(Tile(f"{name} of the average model", _cells(spread, form, unit)[-1]))
     for metric, spread in summary.metrics.items():
         form, unit = metric_form(metric), metric_unit(metric)
         tiles.append(_spread_tile(metric_title(metric), spread, form, unit))
@@ -70,7 +72,7 @@ def _spread_tile(name: str, spread: FinalSpread | None, form: str, unit: str) ->
 def run_numbers(run: FinishedRun) -> Markup:
     """All numbers of one run."""
     summary = run.summary
-    rows = [["Loss", *_cells(summary.loss, ".4g")]]
+    rows = [] if summary.loss is None else [["Loss", *_cells(summary.loss, ".4g")]]
     if summary.accuracy is not None:
         rows.insert(0, ["Accuracy", *_cells(summary.accuracy, ".2f", " %")])
     if summary.baseline is not None:

@@ -112,6 +112,16 @@ class Evaluation(Protocol):
         """Whether models predict classes, and so have an accuracy and a baseline."""
         return False
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether it gives losses at all."""
+        return True
+
+    @property
+    def reads_training_data(self) -> bool:
+        """Whether scores are computed from the data that clients train on."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class TestSet(Evaluation):
@@ -225,6 +235,10 @@ class LocalLoss(Evaluation):
     parts: Parts | Sequence[Part]
     device: torch.device | str = "cpu"
 
+    @property
+    def reads_training_data(self) -> bool:
+        return True
+
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         losses = [self._own(row, client) for row, client in zip(theta, clients, strict=True)]
         return ModelScores(torch.tensor(losses, dtype=torch.float64), None)
@@ -242,6 +256,23 @@ class LocalLoss(Evaluation):
     def _own(self, theta: Tensor, client: int) -> float:
         part = self.parts.of(client) if isinstance(self.parts, Parts) else self.parts[client]
         return float(self.loss(theta, *(array.to(self.device) for array in part)))
+
+
+class NoScores(Evaluation):
+    """Gives nothing: where there is no test set, and losses would tell about training data."""
+
+    def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
+        return ModelScores(torch.full((len(theta),), torch.nan, dtype=torch.float64), None)
+
+    def average(self, theta: Tensor) -> ModelScores:
+        return self.models(theta[None], [])
+
+    def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> NoScores:
+        return self
+
+    @property
+    def has_loss(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -229,6 +229,45 @@ def test_a_budget_that_ends_early_is_cautioned_about():
     assert result.history[-1].step == allowed
 
 
+# --- what it records ---
+
+
+def test_records_have_nothing_computed_from_the_training_data(tmp_path):
+    """Its exact loss after each iteration is not covered by ε; nor is the optimum's distance."""
+    task = squares().with_optimum(torch.zeros(P, dtype=torch.float64))
+    promised = run(task=task)
+    for record in promised.history:
+        assert record.loss is record.msd is None
+        assert not any(name.startswith(("loss", "msd")) for name in record.scalars())
+    assert_mentions(" ".join(Simulation(promised.setting).remarks), "no loss is recorded")
+    assert_mentions(repr(promised.history), "loss not recorded")
+    assert list(tacit.load(promised.save(tmp_path / "run")).history) == list(promised.history)
+    # Without a promise there is nothing to keep.
+    without = run(task=task, privacy=Privacy(epsilon=math.inf))
+    assert without.history[-1].loss.mean > 0
+    assert without.history[-1].msd > 0
+
+
+def test_a_test_set_is_recorded():
+    parts = [(torch.randn(8, 4), torch.arange(8) % 3) for _ in range(N)]
+    test = (torch.randn(9, 4), torch.arange(9) % 3)
+    task = tacit.Task.from_module(torch.nn.Linear(4, 3), parts, batch_size=4, test=test)
+    record = run(task=task, gradients="auto").history[-1]
+    assert record.loss.mean > 0
+    assert record.accuracy is not None
+
+
+@pytest.mark.parametrize("metric", ["loss.mean", "loss"])
+def test_callbacks_that_would_use_the_training_loss_are_refused(metric, tmp_path):
+    for callback in (
+        tacit.callbacks.EarlyStopping(metric),
+        tacit.callbacks.BestCheckpoint(metric, tmp_path / "best"),
+    ):
+        message = misuse_message(run, callbacks=[callback])
+        assert_mentions(message, f"'{metric}' is not recorded", "Give the task a test set")
+        run(callbacks=[callback], privacy=Privacy(epsilon=math.inf))
+
+
 # --- the budget ---
 
 

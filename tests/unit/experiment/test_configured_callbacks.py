@@ -1,14 +1,18 @@
 """[stop], [log] and run.keep_best of a configuration."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file
 
 from support.misuse import assert_mentions, misuse_message
+from tacit.config.build import build
 from tacit.core.errors import Interrupted
+from tacit.experiment.callbacks import check_metrics
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.run import ProgressListener, run
+from tacit.tasks.evaluation import LocalLoss
 
 # With steps that round to nothing, no record is better than the first.
 NO_PROGRESS = ("algorithm.name=dsgt", "algorithm.noise=", "algorithm.lr=1e-30", "run.rounds=6")
@@ -96,3 +100,19 @@ def test_mistakes_leave_no_files(tiny, tmp_path, override, words):
     message = misuse_message(lambda: run(tiny(override), tmp_path / "out"))
     assert_mentions(message, *words)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("override", "key"), [
+    ("stop.patience=1", "[stop]"), ("run.keep_best=loss", "run.keep_best"),
+])  # fmt: skip
+def test_a_training_loss_that_the_guarantee_does_not_cover_ends_no_run(
+    tiny_private, dataset, override, key
+):
+    """Without a test set, when a run ends or which model is kept would tell about the data."""
+    config = tiny_private(override)
+    experiment = build(config, dataset=dataset)
+    task = experiment.task
+    blind = replace(task, evaluation=LocalLoss(task.loss, task.parts))
+    message = misuse_message(check_metrics, config, replace(experiment, task=blind))
+    assert_mentions(message, key, "is not recorded", "Give the task a test set")
+    assert "loss.mean" in check_metrics(config, experiment)
