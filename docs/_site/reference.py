@@ -234,8 +234,8 @@ def algorithms() -> str:
             options.append(
                 f"`{field.name} = {_toml(field.default)}`" if given else f"`{field.name}`"
             )
-        rows.append((f'`"{name}"`', ", ".join(options)))
-    return _table(("name", "options"), rows)
+        rows.append((f'`"{name}"`', ALGORITHMS[name].known_as, ", ".join(options)))
+    return _table(("name", "known as", "options"), rows)
 
 
 def tolerances() -> str:

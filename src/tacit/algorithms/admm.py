@@ -29,4 +29,7 @@ class ADMM(Splitting):
 
     name: ClassVar[str] = "admm"
     paper: ClassVar[str] = "Yu et al. 2025 (distributed optimization), Algorithm 1, θ = ½"
+    known_as: ClassVar[str] = (
+        "decentralized consensus ADMM, Douglas–Rachford splitting over the edges"
+    )
     averaging: ClassVar[float] = 0.5  # θ

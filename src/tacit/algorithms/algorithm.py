@@ -32,6 +32,7 @@ class Algorithm(ABC):
     Attributes:
         name: Name in configurations and messages; required.
         paper: Where it was published.
+        known_as: What the field calls it, in one line.
         requires: Properties that the graph must have: see `Graph.require`.
         protects: What it protects and how, in one line for `tacit algorithms`.
         needs_server: Whether it uses `net.average`, which needs a server.
@@ -50,6 +51,7 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
+    known_as: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
     protects: ClassVar[str] = ""
     needs_server: ClassVar[bool] = False

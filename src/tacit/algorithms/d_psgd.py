@@ -34,6 +34,7 @@ class DPSGD(AdaptiveAlgorithm):
 
     name: ClassVar[str] = "d-psgd"
     paper: ClassVar[str] = "Lian et al. 2017; DeFL-VP, section 5.2"
+    known_as: ClassVar[str] = "combine-then-adapt D-PSGD, gossip SGD"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = ALL
     protects: ClassVar[str] = (

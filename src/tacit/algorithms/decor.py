@@ -46,6 +46,7 @@ class Decor(MomentumAlgorithm, PrivateAlgorithm):
 
     name: ClassVar[str] = "decor"
     paper: ClassVar[str] = "Allouah et al. 2024 (DECOR), Algorithm 1"
+    known_as: ClassVar[str] = "decentralized SGD with correlated noise (DECOR)"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "doubly stochastic", "primitive")
     exact_mixing: ClassVar[str] = "the noise of neighbours cancels only in their weighted sum"
     tolerates: ClassVar[Tolerance] = refused(

@@ -78,6 +78,7 @@ class DeFLVP(Algorithm):
 
     name: ClassVar[str] = "defl-vp"
     paper: ClassVar[str] = "Xiu et al. 2026 (DeFL-VP), Algorithm 1"
+    known_as: ClassVar[str] = "D-PSGD with SVRG control variates and randomized response on signs"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = (
         "the control variates remove the differences between clients only if their mixed values "

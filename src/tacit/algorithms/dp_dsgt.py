@@ -37,6 +37,9 @@ class DPDSGT(MomentumAlgorithm):
 
     name: ClassVar[str] = "dp-dsgt"
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 5.2"
+    known_as: ClassVar[str] = (
+        "gradient tracking with local noise; no differential privacy, since nothing is clipped"
+    )
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
     tolerates: ClassVar[Tolerance] = TRACKING

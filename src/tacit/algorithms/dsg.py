@@ -33,6 +33,7 @@ class DSG(AdaptiveAlgorithm):
 
     name: ClassVar[str] = "dsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.1; Sayed 2014"
+    known_as: ClassVar[str] = "adapt-then-combine diffusion, adapt-then-combine D-PSGD"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = ALL
     protects: ClassVar[str] = (

@@ -31,6 +31,7 @@ class DSGRMS(DualProtection):
 
     name: ClassVar[str] = "dsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 5"
+    known_as: ClassVar[str] = "adapt-then-combine D-PSGD with random matrix step sizes"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = refused(
         "Theorem 1 bounds the protection vector for one combination matrix"

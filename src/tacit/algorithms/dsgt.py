@@ -31,6 +31,9 @@ class DSGT(MomentumAlgorithm):
 
     name: ClassVar[str] = "dsgt"
     paper: ClassVar[str] = "Pu and Nedić 2021; Miao et al. 2025, section 3"
+    known_as: ClassVar[str] = (
+        "decentralized stochastic gradient tracking; with full gradients DIGing"
+    )
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
     tolerates: ClassVar[Tolerance] = TRACKING

@@ -33,6 +33,7 @@ class DSGTRMS(DualProtection):
 
     name: ClassVar[str] = "dsgt-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
+    known_as: ClassVar[str] = "gradient tracking with random matrix step sizes"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = refused(
         "its protection vector is analysed for one combination matrix"

@@ -38,6 +38,7 @@ class EDSG(MomentumAlgorithm):
 
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
+    known_as: ClassVar[str] = "exact diffusion; the same updates as D² and NIDS"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
     tolerates: ClassVar[Tolerance] = refused(EXACT_DIFFUSION)
     exact_mixing: ClassVar[str] = EXACT_MIXING

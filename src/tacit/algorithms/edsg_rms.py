@@ -46,6 +46,7 @@ class EDSGRMS(DualProtection):
 
     name: ClassVar[str] = "edsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 6"
+    known_as: ClassVar[str] = "exact diffusion with random matrix step sizes"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
     tolerates: ClassVar[Tolerance] = refused(EXACT_DIFFUSION)
     exact_mixing: ClassVar[str] = EXACT_MIXING

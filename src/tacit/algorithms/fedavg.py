@@ -34,6 +34,7 @@ class FedAvg(AdaptiveAlgorithm):
 
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
+    known_as: ClassVar[str] = "federated averaging, local SGD with a server"
     needs_server: ClassVar[bool] = True
     tolerates: ClassVar[Tolerance] = refused(
         "its messages go through a server, not over a graph, and all clients hold one model"

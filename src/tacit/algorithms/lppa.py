@@ -51,6 +51,9 @@ class LPPA(MomentumAlgorithm):
 
     name: ClassVar[str] = "lppa"
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), Algorithm 1"
+    known_as: ClassVar[str] = (
+        "gradient tracking with pairwise zero-sum masks, as in secure aggregation"
+    )
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = (
         f"{EXACT_MIXING}; and the masks cancel only in that sum: what is clipped or left out of a "

@@ -34,6 +34,7 @@ class MDSG(Algorithm):
 
     name: ClassVar[str] = "mdsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; after Han et al. 2025"
+    known_as: ClassVar[str] = "masked diffusion: D-PSGD with noise on what is sent only"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = ALL
     unsupported: ClassVar[Mapping[str, str]] = UNDER_NOISE

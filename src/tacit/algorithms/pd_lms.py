@@ -32,6 +32,7 @@ class PDLMS(Algorithm):
 
     name: ClassVar[str] = "pd-lms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Rizk et al. 2023"
+    known_as: ClassVar[str] = "privatized diffusion LMS: D-PSGD with local noise on the models"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     tolerates: ClassVar[Tolerance] = ALL
     unsupported: ClassVar[Mapping[str, str]] = UNDER_NOISE

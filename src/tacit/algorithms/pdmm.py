@@ -37,4 +37,5 @@ class PDMM(Splitting):
 
     name: ClassVar[str] = "pdmm"
     paper: ClassVar[str] = "Yu et al. 2025 (distributed optimization), Algorithm 1"
+    known_as: ClassVar[str] = "Peaceman–Rachford splitting over the edges"
     averaging: ClassVar[float] = 1.0  # θ

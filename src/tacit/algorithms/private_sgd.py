@@ -77,6 +77,7 @@ class PrivateSGD(PrivateAlgorithm):
 
     name: ClassVar[str] = "private-sgd"
     paper: ClassVar[str] = "Abadi et al. 2016 (DP-SGD), with masked sums in place of a server"
+    known_as: ClassVar[str] = "distributed DP-SGD with secure aggregation"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "connected")
     tolerates: ClassVar[Tolerance] = refused(
         "its sum and its guarantee are of all clients, and go along one spanning tree"

@@ -35,6 +35,7 @@ class PSGT(MomentumAlgorithm):
 
     name: ClassVar[str] = "psgt"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Ding et al. 2021"
+    known_as: ClassVar[str] = "gradient tracking with local noise that decays"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     exact_mixing: ClassVar[str] = EXACT_MIXING
     tolerates: ClassVar[Tolerance] = TRACKING

@@ -53,6 +53,7 @@ class PushSum(MomentumAlgorithm):
 
     name: ClassVar[str] = "push-sum"
     paper: ClassVar[str] = "Nedić and Olshevsky 2015; Assran et al. 2019"
+    known_as: ClassVar[str] = "stochastic gradient push (SGP), subgradient-push"
     requires: ClassVar[tuple[str, ...]] = ("connected", "column stochastic", "primitive")
     exact_mixing: ClassVar[str] = "its weights correct the models only if mixing keeps both sums"
     # A late message has its share of the model and of the weight: nothing is lost on the way.

@@ -61,6 +61,7 @@ def print_algorithm(facts: dict[str, Any], console: Console) -> None:
         f"{count} message{'' if count == 1 else 's'}, {format_bytes(facts['bytes_per_iteration'])}"
     )
     lines = {
+        "known as": facts["known_as"],
         "sends": f"{sent} per iteration and neighbour",
         "needs": ", ".join(facts["needs"]) or "a connected graph",
         "allows": ", ".join(facts["allows"]) or "a fixed graph only",
@@ -75,6 +76,7 @@ def _row(name: str, kind: type[Algorithm], parameters: int) -> dict[str, Any]:
     return {
         "name": name,
         "paper": kind.paper,
+        "known_as": kind.known_as,
         **_traffic(kind, parameters),
         "needs": ["a server"] if kind.needs_server else list(kind.requires),
         "allows": kind.tolerates.allowed,
@@ -121,7 +123,8 @@ def algorithm_table(parameters: int) -> Table:
         count = row["messages_per_iteration"]
         needs = [need for need in row["needs"] if need not in ("connected", "primitive")]
         table.add_row(
-            f"[bold]{row['name']}[/bold]\n[dim]{row['paper']}[/dim]",
+            f"[bold]{row['name']}[/bold]\n{escape(row['known_as'])}\n"
+            f"[dim]{escape(row['paper'])}[/dim]",
             f"{count} message{'' if count == 1 else 's'}\n"
             f"{format_bytes(row['bytes_per_iteration'])}",
             ", ".join(needs),

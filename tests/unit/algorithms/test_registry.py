@@ -12,7 +12,7 @@ from tacit.algorithms import ALGORITHMS
 SOURCE = Path(tacit.__file__).parent
 # These may name algorithms: their own package, the shipped configurations and the public names.
 ALLOWED = {
-    "algorithms", "__init__.py", "bench/workloads.py", "experiment/demo.py", "config/sections.py",
+    "algorithms", "__init__.py", "experiment/demo.py", "config/sections.py",
 }  # fmt: skip
 
 
@@ -64,3 +64,14 @@ def test_every_algorithm_has_its_own_module(name):
     assert kind.__module__ == f"tacit.algorithms.{name.replace('-', '_')}"
     # A public name is one more line, in `__init__.pyi`.
     assert getattr(tacit, kind.__name__, kind) is kind
+
+
+def test_the_field_knows_every_algorithm_by_a_name_in_one_line():
+    for name in (name for name in ALGORITHMS if ALGORITHMS.package(name) is None):
+        line = ALGORITHMS[name].known_as
+        assert line, name
+        assert "\n" not in line
+        assert len(line) <= 90
+    assert "no differential privacy" in ALGORITHMS["dp-dsgt"].known_as
+    assert "adapt-then-combine" in ALGORITHMS["dsg"].known_as
+    assert "exact diffusion" in ALGORITHMS["edsg"].known_as
