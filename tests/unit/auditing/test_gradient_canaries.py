@@ -22,8 +22,8 @@ from tacit.core.randomness import Philox
 from tacit.engines.gradients import clipped
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.setting import Setting
+from tacit.gradients.products import write_clipped_sums
 from tacit.privacy.population import Population
-from tacit.tasks.sample_gradients import write_clipped_sums
 
 N, STEPS, DELTA, EPSILON = 5, 4, 1e-5, 3.0
 RING = Topology.ring(N).mixing("metropolis", lazy=True)

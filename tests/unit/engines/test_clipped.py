@@ -24,7 +24,7 @@ from tacit.tasks import Task
 from tacit.tasks.poisson import PoissonSample
 
 CLASSES = 4
-STRATEGIES = ("layered", "batched", "looped")
+WAYS = ("layered", "taped", "looped")
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -57,9 +57,9 @@ def objective(task, pool=None, clients=None):
     )
 
 
-def with_backend(task, strategy, pool=None):
+def with_backend(task, way, pool=None):
     hosted = objective(task, pool)
-    backend = SampleBackend.of(task, strategy)
+    backend = SampleBackend.of(task, way)
     hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, hosted.pool)
     return hosted
 
@@ -106,19 +106,19 @@ CNN = lambda: nn.Sequential(  # noqa: E731
 COUNTS = [(7, 3, 4), (0, 9, 1), (0, 0, 2), (5, 0, 0), (1, 1, 1)]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("bound", [0.5, 1e9])
-def test_every_backend_sums_clipped_gradients(strategy, dtype, counts, shared, bound):
+def test_every_backend_sums_clipped_gradients(way, dtype, counts, shared, bound):
     task = task_of(module_of(CNN, dtype), IMAGE)
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of(counts, 14)
     expected = by_hand(task, theta, sample, bound)
     assert bool(expected.abs().sum(1).gt(0).eq(sample.counts > 0).all())
-    found = with_backend(task, strategy).clipped_sum_of(theta, sample, bound)
+    found = with_backend(task, way).clipped_sum_of(theta, sample, bound)
     scale = max(bound if bound < 1e6 else 0.0, float(expected.norm(dim=1).max()))
     assert_same(found, expected, scale, 14)
     assert bool((found[sample.counts == 0] == 0).all())
@@ -233,8 +233,8 @@ CRITERIA = {
 
 
 @pytest.mark.parametrize("name", CRITERIA)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_loss_of_a_sample_is_the_criterion_of_one_output(name, strategy):
+@pytest.mark.parametrize("way", WAYS)
+def test_the_loss_of_a_sample_is_the_criterion_of_one_output(name, way):
     criterion, targets = CRITERIA[name]
     parts = [
         (draw(5, 6, seed=k), labels(5, seed=k) if targets is None else draw(5, *targets, seed=k))
@@ -243,7 +243,7 @@ def test_the_loss_of_a_sample_is_the_criterion_of_one_output(name, strategy):
     module = module_of(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES)))
     task = Task.from_module(module, parts, loss=criterion, batch_size=2)
     theta, sample = scattered(task), sample_of((4, 0, 3), 15)
-    found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.2)
+    found = with_backend(task, way).clipped_sum_of(theta, sample, 0.2)
     assert_same(found, by_hand(task, theta, sample, 0.2), 0.2, 7)
 
 
@@ -257,7 +257,7 @@ def test_any_loss_of_a_vector():
     hosted, sample = objective(task), sample_of((6, 2), 9)
     theta = scattered(task)
     found = hosted.clipped_sum_of(theta, sample, 0.7)
-    assert hosted._clipped_sums.backend.strategy == "batched"
+    assert hosted._clipped_sums.backend.way == "taped"
     assert_same(found, by_hand(task, theta, sample, 0.7), 0.7, 8)
 
 
@@ -271,19 +271,19 @@ def test_a_loss_that_cannot_be_batched_is_looped():
     hosted, sample = objective(task), sample_of((4,), 5)
     theta = task.initial(0, [0])
     found = hosted.clipped_sum_of(theta, sample, 0.4)
-    assert hosted._clipped_sums.backend.strategy == "looped"
+    assert hosted._clipped_sums.backend.way == "looped"
     assert_same(found, by_hand(task, theta, sample, 0.4), 0.4, 4)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_sample_counts_more_than_the_bound(strategy, dtype):
+def test_no_sample_counts_more_than_the_bound(way, dtype):
     """Exactly, in float64 arithmetic on the result, not up to a tolerance."""
     task = task_of(module_of(CNN, dtype), IMAGE, sizes=(40,))
-    hosted = with_backend(task, strategy)
+    hosted = with_backend(task, way)
     theta = scattered(task)
     for bound in (1e-3, 0.1, 0.73, 7.3):
-        for one in range(0, 40, 1 if strategy == "layered" else 5):
+        for one in range(0, 40, 1 if way == "layered" else 5):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             size = float(hosted.clipped_sum_of(theta, sample, bound).double().norm())
             assert size <= bound
@@ -291,17 +291,17 @@ def test_no_sample_counts_more_than_the_bound(strategy, dtype):
                 assert size > bound * (1 - 1e-5)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_that_are_not_finite_count_as_zero(strategy, bad, dtype):
+def test_gradients_that_are_not_finite_count_as_zero(way, bad, dtype):
     task = task_of(module_of(lambda: nn.Linear(4, CLASSES), dtype), (4,), sizes=(6, 6))
     task.parts.arrays[0][2, 1] = bad
     theta = scattered(task)
     sample = PoissonSample(
         torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), torch.tensor([6, 6]), 0.5
     )
-    found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.5)
+    found = with_backend(task, way).clipped_sum_of(theta, sample, 0.5)
     assert bool(found.isfinite().all())
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 4)
 
@@ -310,28 +310,28 @@ def test_very_long_and_very_short_gradients():
     task = task_of(module_of(lambda: nn.Linear(4, CLASSES), torch.float32), (4,), sizes=(6,))
     task.parts.arrays[0].copy_(torch.logspace(-25, 18, 24).view(6, 4))
     theta = task.initial(0, [0])
-    for strategy in STRATEGIES:
+    for way in WAYS:
         for one in range(6):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
-            found = with_backend(task, strategy).clipped_sum_of(theta, sample, 1e-3)
+            found = with_backend(task, way).clipped_sum_of(theta, sample, 1e-3)
             assert float(found.double().norm()) <= 1e-3
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
 
 
-@pytest.mark.parametrize("strategy", ["layered", "batched"])
+@pytest.mark.parametrize("way", ["layered", "taped"])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("shared", [True, False])
-def test_pieces_of_any_size_give_the_same_sums(strategy, workers, shared, monkeypatch):
+def test_pieces_of_any_size_give_the_same_sums(way, workers, shared, monkeypatch):
     task = task_of(module_of(CNN), IMAGE, sizes=(6, 3, 5, 2))
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of((0, 13, 2, 6), 16)
     pool = WorkerPool(workers)
-    whole = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.3)
-    workspace = SampleBackend.of(task, strategy).workspace
+    whole = with_backend(task, way).clipped_sum_of(theta, sample, 0.3)
+    workspace = SampleBackend.of(task, way).workspace
     for together in (1, 2, 5, 8):
         monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
-        hosted = with_backend(task, strategy, pool)
+        hosted = with_backend(task, way, pool)
         with pool.exclusive():
             found = hosted.clipped_sum_of(theta, sample, 0.3)
             again = hosted.clipped_sum_of(theta, sample, 0.3)
@@ -399,9 +399,9 @@ def test_the_result_is_written_where_asked():
 
 def test_layers_are_chosen_where_the_model_is_a_chain_of_them():
     task = task_of(module_of(CNN), IMAGE)
-    assert objective(task)._clipped_sums.backend.strategy == "layered"
+    assert objective(task)._clipped_sums.backend.way == "layered"
     normed = nn.Sequential(nn.Flatten(), nn.Linear(264, 8), nn.GroupNorm(2, 8), nn.Linear(8, 4))
-    assert objective(task_of(normed.double(), IMAGE))._clipped_sums.backend.strategy == "batched"
+    assert objective(task_of(normed.double(), IMAGE))._clipped_sums.backend.way == "taped"
 
 
 class Mixing(nn.Module):
@@ -470,16 +470,16 @@ def test_a_bound_that_is_none_is_refused(bound):
 # --- Samples in a fixed place, as GPUs use them ---------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["layered", "batched"])
+@pytest.mark.parametrize("way", ["layered", "taped"])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("together", [1, 1000])
 def test_samples_in_a_fixed_place_give_the_same_sums(
-    strategy, counts, shared, together, monkeypatch
+    way, counts, shared, together, monkeypatch
 ):
     monkeypatch.setattr(device_samples, "GRAIN", 3)
     task = task_of(module_of(CNN), IMAGE)
-    hosted = with_backend(task, strategy)
+    hosted = with_backend(task, way)
     workspace = hosted._clipped_sums.backend.workspace
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
@@ -515,7 +515,7 @@ def test_a_place_says_if_samples_do_not_fit(shared, monkeypatch):
 @pytest.mark.parametrize("counts", [(0, 0), (3, 0), (100, 60)])
 def test_the_size_of_a_pass_is_what_fits_and_stays(fit, size, counts, monkeypatch):
     """Whatever was drawn, and however much memory is free later."""
-    hosted = with_backend(task := task_of(module_of(CNN), IMAGE), "batched")
+    hosted = with_backend(task := task_of(module_of(CNN), IMAGE), "taped")
     theta = task.initial(0, [0]).expand(2, -1)
     sample = replace(sample_of(counts, 14), sizes=torch.tensor([100, 60]))
     workspace = hosted._clipped_sums.backend.workspace
@@ -559,12 +559,12 @@ def test_models_of_their_own_need_a_place_of_their_own():
         hosted.clipped_sum_on(theta, place, 0.3, torch.empty_like(theta))
 
 
-@pytest.mark.parametrize("strategy", ["layered", "batched"])
+@pytest.mark.parametrize("way", ["layered", "taped"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(strategy, bad):
+def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(way, bad):
     task = task_of(module_of(CNN), IMAGE)
     task.parts.arrays[0][2, 1] = bad
-    hosted, theta = with_backend(task, strategy), task.initial(0, [0]).expand(3, -1)
+    hosted, theta = with_backend(task, way), task.initial(0, [0]).expand(3, -1)
     sample = replace(sample_of((2, 1, 1), 14), index=torch.tensor([1, 2, 3, 7]))
     out = torch.empty(theta.shape, dtype=theta.dtype)
     hosted.clipped_sum_on(theta, hosted.place_sample(theta, sample), 0.5, out)

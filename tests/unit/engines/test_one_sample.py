@@ -16,8 +16,8 @@ from tacit.engines.gradients import strategies
 from tacit.engines.gradients.clipped import ClippedSums, pass_size
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.gradients.products import OuterProducts, write_clipped_sums
 from tacit.privacy.mechanism import rounding_of
-from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
 
 IMAGE = (1, 28, 28)
 # A little more than 1: gradients of length 1 are not clipped.
@@ -47,18 +47,18 @@ def normed():
 
 
 @pytest.mark.parametrize(
-    ("make", "strategy"),
+    ("make", "way"),
     [
         (perceptron, "layered"),
-        (perceptron, "batched"),
+        (perceptron, "taped"),
         (wide_perceptron, "layered"),
-        (wide_perceptron, "batched"),
+        (wide_perceptron, "taped"),
         (convolutions, "layered"),
-        (normed, "batched"),
+        (normed, "taped"),
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, strategy, workers):
+def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, way, workers):
     """Each of 229 clients has one sample, so that each sum is one gradient."""
     clients = 229
     generator = torch.Generator().manual_seed(0)
@@ -72,7 +72,7 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, strateg
     hosted = HostedObjective(
         task, ids.tolist(), task.loader(ids, 0, "cpu"), "batched", 0, "cpu", pool
     )
-    backend = SampleBackend.of(task, strategy)
+    backend = SampleBackend.of(task, way)
     hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, pool)
     theta = task.initial(0, [0]).expand(clients, -1)
 
@@ -103,21 +103,23 @@ def test_passes_have_no_rest(hidden):
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     model = nn.Sequential(nn.Linear(784, hidden), nn.Linear(hidden, 10))
     task = tacit.Task.from_module(model, parts, batch_size=1)
-    for way in ("layered", "batched"):
+    for way in ("layered", "taped"):
         size = SampleBackend.of(task, way).samples_per_pass("cpu")
         assert size > 0
         assert size % 32 == 0
 
 
-@pytest.mark.parametrize(("parameters", "strategy"), [(1000, "batched"), (300_000, "looped")])
-def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, strategy):
+@pytest.mark.parametrize(("parameters", "way"), [(1000, "taped"), (300_000, "looped")])
+def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, way, monkeypatch):
+    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 20)
     parts = [torch.zeros(4, 1)]
     start = torch.zeros(parameters)
     task = tacit.Task.from_loss(
         lambda theta, x: ((theta - x) ** 2).mean(), parts, start, batch_size=1
     )
     found = SampleBackend.first_usable(task, start, (parts[0][:2],))
-    assert found.strategy == strategy
+    assert found.way == way
+    assert ("memory" in found.reason) == (way == "looped")
 
 
 @pytest.mark.parametrize("place", [None, 0, 31, 255])
@@ -130,7 +132,7 @@ def test_a_place_that_matters_is_found(place):
             found[place, 1] = found[place, 1].nextafter(torch.tensor(9.0))
         return [OuterProducts(found)]
 
-    backend = SampleBackend("batched", gradients, 1)
+    backend = SampleBackend("taped", gradients, 1)
     assert backend.ignores_places(torch.ones(3), (torch.randn(1, 3),)) == (place is None)
 
 
@@ -138,9 +140,9 @@ def test_samples_go_one_by_one_where_places_matter(monkeypatch):
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     task = tacit.Task.from_module(nn.Linear(784, 10), parts, batch_size=1)
     theta, loader = task.initial(0, [0])[0], task.loader(torch.arange(1), 0, "cpu")
-    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.strategy == "layered"
+    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "layered"
     monkeypatch.setattr(SampleBackend, "ignores_places", lambda *_: False)
-    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.strategy == "looped"
+    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "looped"
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,13 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.sample_backends import GRAIN, SampleBackend
-from tacit.engines.gradients.separable import check_separable
+from tacit.engines.gradients.separable import check_separable, perturbed
+from tacit.gradients.products import formed, write_clipped_sums, write_masked_sums
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
+from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers.basic import kernels_for
+from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample, capacity
-from tacit.tasks.sample_gradients import write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
 
 # What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
@@ -92,6 +94,33 @@ def pass_size(samples: int, rate: float, workers: int, largest: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class Trial:
+    """What passes are tried with: a model [P] and samples of which only the shapes are used."""
+
+    model: Tensor
+    samples: Part
+    inputs: int
+    name: str
+
+    @classmethod
+    def of(cls, loss: Loss, theta: Tensor, samples: Part) -> Trial:
+        if not isinstance(loss, ModuleLoss):
+            return cls(perturbed(theta), samples, 1, "loss")
+        name = type(loss.flat.module).__name__
+        return cls(perturbed(theta), samples, loss.flat.layout.count, f"model {name}")
+
+    def check(self, backend: SampleBackend, size: int) -> None:
+        """Raise Misuse if passes of this size do not compute each sample by itself."""
+        if problem := backend.problem_of_pass(self.model, self.samples, self.inputs, size):
+            raise Misuse(
+                f"In passes of {size} samples through the {self.name}, {problem}, so clipping would "
+                "not bound what one sample changes.",
+                "Use layers that treat samples by themselves and round them alike, or numbers of "
+                "type float64: model.double().",
+            )
+
+
+@dataclass(frozen=True, eq=False)
 class ClippedSums:
     """Sums of clipped gradients over samples of shared arrays."""
 
@@ -99,6 +128,9 @@ class ClippedSums:
     loader: MiniBatchLoader
     pool: WorkerPool
     apart: bool = False  # client by client, so that sums are rounded as if each were alone
+    # What passes of each size are tried with before the first one.
+    trial: Trial | None = None
+    _tried: set[int] = field(default_factory=set)
     # Captured passes by samples, clients and bound.
     _captured: dict[tuple[int, int, float], Pass] = field(default_factory=dict)
     # Samples that fit into a pass, as it was found first: passes keep their size, so that rounding
@@ -122,13 +154,14 @@ class ClippedSums:
         samples = require_samples(loader)
         two = samples.load(slice(0, 2), 0)
         check_separable(task.loss, theta, two)
-        return cls(SampleBackend.first_usable(task, theta, two), samples, pool, apart)
+        backend = SampleBackend.first_usable(task, theta, two)
+        return cls(backend, samples, pool, apart, Trial.of(task.loss, theta, two))
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
         if not len(sample.index):
             out.zero_()
-        elif theta.is_cuda and self.backend.strategy != "looped":
+        elif theta.is_cuda and self.backend.way != "looped":
             self._replay(theta, sample, bound, out)
         else:
             self._write(theta, sample, bound, out)
@@ -139,7 +172,10 @@ class ClippedSums:
             # No whole GRAIN if that does not fit: on a GPU places do not matter.
             sizes = self.backend.samples_per_pass(theta.device), self.backend.fit(theta.device)
             self._fit[theta.device] = min(sizes)
-        return DeviceSample.of(sample, has_one_model(theta), self._fit[theta.device], theta.device)
+        shared = has_one_model(theta)
+        placed = DeviceSample.of(sample, shared, self._fit[theta.device], theta.device)
+        self._check_size(placed.size)
+        return placed
 
     def write_on(self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor) -> None:
         """As `write`. The work does not depend on the samples, so it can be captured.
@@ -150,6 +186,12 @@ class ClippedSums:
         if samples.shared and not has_one_model(theta):
             raise ValueError("samples placed for one model, but clients have models of their own")
         self._run_passes(theta, samples, out, partial(self._write_pass, samples.size, bound))
+
+    def _check_size(self, size: int) -> None:
+        """Try passes of a size before the first of them, with made-up samples."""
+        if self.trial is not None and size not in self._tried:
+            self.trial.check(self.backend, size)
+            self._tried.add(size)
 
     def clear_captures(self) -> None:
         """Free the memory of captured passes."""
@@ -162,6 +204,7 @@ class ClippedSums:
         index, bounds, number = packed[0, :size], packed[0, size:-1], packed[0, -1:]
         with self.backend.pass_context(theta.device):
             products = self.backend.gradients(theta[0], self.loader.load(index, number))
+        products = [formed(block) for block in products]
         write_sums = write_masked_sums
         if kernels_for(products[0].right) is not None:
             from tacit.tasks.layers import gpu_samples
@@ -196,6 +239,8 @@ class ClippedSums:
     def _write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write the sums with workers, each of which takes a piece of the samples at a time."""
         cuts, sizes = self._passes(theta, sample)
+        for size in sorted(set(sizes)):
+            self._check_size(size)
         work = list(pieces(sample.bounds, cuts))
         # What a piece adds to a client that an earlier piece began.
         carried = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece in work]
@@ -243,7 +288,7 @@ class ClippedSums:
 
     def _padded(self, index: Tensor, size: int) -> Tensor:
         """The samples of a pass and others, which are not summed, up to its size."""
-        if self.backend.strategy == "looped":
+        if self.backend.way == "looped":
             return index  # sample by sample anyway
         return torch.nn.functional.pad(index, (0, size - len(index)))
 

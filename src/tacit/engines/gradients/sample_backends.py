@@ -1,47 +1,61 @@
-"""Gradients of single samples, by one of three backends: layered, batched or looped."""
+"""Gradients of single samples, in one of three ways: layered, taped or looped.
+
+The way is a function of the model, its shapes and types and the device alone. It must tell nothing
+about the data, and gradients must not depend on it from one step to the next. So all that is tried
+here is tried with made-up samples.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 from tacit.core.workers import without_onednn
 from tacit.engines.gradients.separable import made_up, perturbed
-from tacit.engines.gradients.strategies import STRATEGIES, Strategy, pass_numbers
-from tacit.tasks.batching import attention_of_samples
+from tacit.engines.gradients.strategies import pass_numbers
+from tacit.gradients.products import OuterProducts, Products
+from tacit.gradients.samples import sample_products
+from tacit.gradients.stacked import NotStackable
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers import LayeredLoss, layered_loss
-from tacit.tasks.parts import Part
-from tacit.tasks.sample_gradients import OuterProducts
+from tacit.tasks.parts import Part, Parts
+from tacit.tasks.purity import has_backward_hooks
 from tacit.tasks.task import Task
 
+Way = Literal["layered", "taped", "looped"]
 # Sizes of passes on the CPU are multiples of this. Tiles of matrix products are then full, and
 # torch's loops have no rest, whose numbers they would round otherwise: with AVX-512 they take two
 # vectors of 16 numbers at a time.
 GRAIN = 32
-# Places of a pass that are tried.
+# Places of a pass that are tried before the way is chosen.
 TRIED = 8 * GRAIN
+# By how much the smallest pass may exceed the workspace, before samples go one by one.
+EXCESS = 16
 # A model [P] and arrays [B, ...] → the gradient of each sample.
-SampleGradients = Callable[[Tensor, Part], Sequence[OuterProducts]]
+SampleGradients = Callable[[Tensor, Part], Sequence[Products]]
 # Share by which gradients may differ from those of single samples one by one: far above rounding.
-LARGEST_ERROR = 0.01
+LARGEST_ERROR = {torch.float32: 1e-3, torch.float64: 1e-9}
 
 
-def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """The gradient [B, P] of each sample's own loss, in one pass."""
+def taped(loss: Loss, theta: Tensor, arrays: Part) -> list[Products]:
+    """The gradient of each sample's own loss, in one pass over the module as it is.
 
-    def of_one(theta: Tensor, *sample: Tensor) -> Tensor:
-        return loss(theta, *(array[None] for array in sample))
-
-    with attention_of_samples():
-        gradients: Tensor = vmap(grad(of_one), (None, *(0 for _ in arrays)))(theta, *arrays)
-    return gradients
+    Raises:
+        NotStackable: If the loss has a step that cannot be computed for all samples at once.
+    """
+    if not isinstance(loss, ModuleLoss):
+        return sample_products(lambda parts, own: loss(parts[0], *own), [theta], arrays)
+    if has_backward_hooks(loss.flat.module):
+        raise NotStackable("the model has hooks of its backward pass")
+    parts = list(loss.flat.unflatten(theta).values())
+    return sample_products(lambda parts, own: loss(tuple(parts), *own), parts, arrays)
 
 
 def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -58,62 +72,105 @@ def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
 class SampleBackend:
     """Computes the gradients of single samples of one task.
 
-    `workspace` is how many numbers one sample takes in a pass, roughly.
+    Attributes:
+        way: How.
+        gradients: The gradients by all parameters, block by block.
+        workspace: How many numbers one sample takes in a pass, roughly.
+        reason: Why samples go one by one, if they do.
     """
 
-    strategy: Strategy
+    way: Way
     gradients: SampleGradients
     workspace: int
+    reason: str = ""
 
     @classmethod
-    def of(cls, task: Task, strategy: Strategy) -> SampleBackend:
-        """The backend for a task with mini-batches.
+    def of(cls, task: Task, way: Way, theta: Tensor | None = None) -> SampleBackend:
+        """The backend for a task with mini-batches; `theta` [P] is a model to try it with.
 
         Raises:
-            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
+            Misuse: If the way is "layered" but the loss is not that of a chain of layers.
+            NotStackable: If the way is "taped" and the loss has a step that cannot be.
         """
-        if strategy == "layered":
-            net = layered_loss(task.loss, task.parts, 1)
+        loss = task.loss
+        if way == "layered":
+            net = layered_loss(loss, task.parts, 1)
             if isinstance(net, str):
-                raise Misuse(f'gradients is "layered", but {net}.', 'Use "batched" or "looped".')
-            return cls(strategy, net.sample_gradients, net.workspace + 2 * task.parameters)
-        compute = {"batched": batched, "looped": looped}[strategy]
-
-        def gradients(theta: Tensor, arrays: Part) -> list[OuterProducts]:
-            return [OuterProducts(compute(task.loss, theta, arrays))]
-
-        numel = task.source.batch_numel // (task.batch_size or 1)
-        return cls(strategy, gradients, 4 * task.parameters + 16 * numel)
+                raise Misuse(f"The model is no chain of layers: {net}.", 'Use "taped".')
+            return cls(way, net.sample_gradients, net.workspace + 2 * task.parameters)
+        if way == "looped":
+            numel = task.source.batch_numel // (task.batch_size or 1)
+            return cls(
+                way,
+                lambda theta, arrays: [OuterProducts(looped(loss, theta, arrays))],
+                4 * task.parameters + 16 * numel,
+            )
+        theta = task.initial(0, [0])[0] if theta is None else theta
+        return cls(way, partial(taped, loss), _numbers(task, theta))
 
     @classmethod
     def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> SampleBackend:
-        """The fastest backend that works for a model [P] and arrays [B, ...]."""
-        net = layered_loss(task.loss, task.parts, 1)
+        """The fastest backend that works for a model [P].
+
+        Args:
+            task: The task.
+            theta: A model.
+            arrays: Samples [B, ...], of which only the shape and the type are used.
+        """
         theta = perturbed(theta)
-        inputs = task.loss.flat.layout.count if isinstance(task.loss, ModuleLoss) else 1
-        sample = made_up(arrays, 1, inputs)
+        inputs = _inputs(task.loss)
+        net = layered_loss(task.loss, task.parts, 1)
         if isinstance(net, LayeredLoss) and net.labelled:
             # Works: no need to compile kernels for a trial.
             backend = cls.of(task, "layered")
-            if backend.ignores_places(theta, sample):
+            if backend.ignores_places(theta, made_up(arrays, 1, inputs)):
                 return backend
-        expected = looped(task.loss, theta, arrays)
-        for strategy in STRATEGIES[:-1]:
+        reasons = []
+        for way in ("layered", "taped"):
             try:
-                backend = cls.of(task, strategy)
-                # Layers do not keep the gradients of samples, so GRAIN of them always fit.
-                few = not theta.is_cuda and backend.fit(theta.device) < GRAIN
-                if strategy == "batched" and few:
-                    continue
-                found = torch.cat([block.rows() for block in backend.gradients(theta, arrays)], 1)
-                placeless = backend.ignores_places(theta, sample)
-            except Exception:  # torch.func and users' losses raise many kinds
-                continue
-            # torch.func does not see everything that modules do, such as hooks.
-            right = bool((found - expected).norm() <= LARGEST_ERROR * expected.norm())
-            if right and placeless:
+                backend = cls.of(task, way, theta)
+                problem = backend.problem(task.loss, theta, arrays)
+            except Exception as error:  # torch.func and users' losses raise many kinds
+                problem = first_line(error)
+            if not problem:
                 return backend
-        return cls.of(task, STRATEGIES[-1])
+            reasons.append(problem)
+        return replace(cls.of(task, "looped"), reason=reasons[-1])
+
+    def problem(self, loss: Loss, theta: Tensor, arrays: Part) -> str:
+        """Why this way is not to be used at a model [P]; "" if it is.
+
+        Compares gradients of made-up samples with those one by one, and tries whether the place in
+        a pass matters, or the other samples.
+        """
+        device = theta.device
+        if device.type == "cpu" and self.fit(device) * EXCESS < GRAIN:
+            return "gradients of several samples do not fit into memory"
+        few = made_up(arrays, 2, _inputs(loss))
+        found = torch.cat([block.rows() for block in self.gradients(theta, few)], 1)
+        expected = looped(loss, theta, few)
+        largest = LARGEST_ERROR[expected.dtype] * expected.norm()
+        if not bool((found - expected).norm() <= largest):
+            return "gradients in one pass are not those of single samples"
+        count = min(TRIED, self.samples_per_pass(device))
+        return self.problem_of_pass(theta, arrays, _inputs(loss), count)
+
+    def problem_of_pass(self, theta: Tensor, arrays: Part, inputs: int, count: int) -> str:
+        """Why passes of so many samples are not to be used; "" if they are.
+
+        Args:
+            theta: A model [P].
+            arrays: Samples [B, ...], of which only the shape and the type are used.
+            inputs: How many arrays are inputs of the model.
+            count: The number of samples in a pass.
+        """
+        if self.way == "looped":
+            return ""
+        if not self.ignores_places(theta, made_up(arrays, 1, inputs), count):
+            return "the place of a sample in a pass matters to the rounding of its gradient"
+        if not self.ignores_others(theta, made_up(arrays, count + 1, inputs, 2)):
+            return "a sample changes the gradients of others in its pass"
+        return ""
 
     def samples_per_pass(self, device: torch.device | str) -> int:
         """How many samples a pass may take: as many as fit into its workspace.
@@ -122,28 +179,86 @@ class SampleBackend:
         a pass, or one sample more would change those of others.
         """
         fit = self.fit(device)
-        return fit if self.strategy == "looped" else max(1, fit // GRAIN) * GRAIN
+        return fit if self.way == "looped" else max(1, fit // GRAIN) * GRAIN
 
     def fit(self, device: torch.device | str) -> int:
         """How many samples fit into the workspace of a pass, at least one."""
         return max(1, min(pass_numbers(torch.device(device)), 1 << 30) // self.workspace)
 
-    def ignores_places(self, theta: Tensor, sample: Part) -> bool:
+    def ignores_places(self, theta: Tensor, sample: Part, count: int | None = None) -> bool:
         """Whether a sample [1, ...] has the same gradient, to the last bit, at all places.
 
         Some functions of torch round a number by those next to it: GELU on a CPU, for one. The
-        gradient of a sample would then depend on others. On a GPU every number has its own thread.
+        gradient of a sample would then depend on others. In layers on a GPU every number has its
+        own thread.
         """
-        if theta.is_cuda:
+        if theta.is_cuda and self.way == "layered":
             return True
-        count = min(TRIED, self.samples_per_pass(theta.device))
+        count = count or min(TRIED, self.samples_per_pass(theta.device))
         with self.pass_context(theta.device):
             blocks = self.gradients(
                 theta, tuple(array.repeat_interleave(count, 0) for array in sample)
             )
-        factors = [one for block in blocks for one in (block.left, block.right) if one is not None]
-        return all(torch.equal(one, one[:1].expand_as(one)) for one in factors)
+        return all(torch.equal(x, x[:1].expand_as(x)) for x in _tensors(blocks))
+
+    def ignores_others(self, theta: Tensor, samples: Part) -> bool:
+        """Whether the gradient of a sample changes no bit of those of others.
+
+        Args:
+            theta: A model [P].
+            samples: Those of one pass and another one, [B + 1, ...], which then takes the place of
+                a sample in the middle.
+        """
+        if theta.is_cuda and self.way == "layered":
+            return True
+        count = len(samples[0]) - 1
+        index = torch.arange(count, device=samples[0].device)
+        place = count // 2 | 1  # an odd one: made-up whole numbers repeat with every other sample
+        changed = torch.where(index == place, count, index)
+        with self.pass_context(theta.device):
+            first, second = (
+                self.gradients(theta, tuple(array[which] for array in samples))
+                for which in (index, changed)
+            )
+        others = index != place
+        pairs = zip(_tensors(first), _tensors(second), strict=True)
+        return all(torch.equal(x[others], y[others]) for x, y in pairs)
 
     def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
         """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
-        return without_onednn(device) if self.strategy == "layered" else nullcontext()
+        return without_onednn(device) if self.way == "layered" else nullcontext()
+
+
+def _inputs(loss: Loss) -> int:
+    """How many of the arrays of a sample are inputs of the model."""
+    return loss.flat.layout.count if isinstance(loss, ModuleLoss) else 1
+
+
+def _tensors(blocks: Sequence[Products]) -> list[Tensor]:
+    """All numbers of gradients, each with a dimension of samples first."""
+    return [x for block in blocks for x in vars(block).values() if isinstance(x, Tensor)]
+
+
+def _numbers(task: Task, theta: Tensor) -> int:
+    """How many numbers a sample more takes in a pass by the tape, roughly."""
+    assert isinstance(task.parts, Parts)
+    arrays = tuple(array[:1].to(theta.device) for array in task.parts.arrays)
+    if task.draws.keys:
+        arrays = (*arrays, torch.zeros(1, dtype=torch.int64, device=theta.device))
+    samples = made_up(arrays, 4, _inputs(task.loss), 2)
+    few = _numbers_of(task.loss, theta, tuple(array[:2] for array in samples))
+    return max(1, (_numbers_of(task.loss, theta, samples) - few) // 2)
+
+
+def _numbers_of(loss: Loss, theta: Tensor, arrays: Part) -> int:
+    """What a pass saves for its backward pass, and the gradients, each of them twice."""
+    storages: dict[int, int] = {}
+
+    def note(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        blocks = taped(loss, theta, arrays)
+    return 2 * (sum(storages.values()) // theta.itemsize + sum(x.numel() for x in _tensors(blocks)))

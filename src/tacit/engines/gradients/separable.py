@@ -82,10 +82,11 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
     return min(max(2, min(together.shape[1:], default=2)), MOST_CLASSES)
 
 
-def made_up(arrays: Part, count: int, inputs: int) -> Part:
+def made_up(arrays: Part, count: int, inputs: int, classes: int | None = None) -> Part:
     """Samples of the same shape and type: normal numbers, or 0, 1, … for whole numbers.
 
-    Whole numbers that are targets go up to `count`, those of the `inputs` first arrays to 1.
+    Whole numbers that are targets are below `classes`, by default `count`, and those of the
+    `inputs` first arrays below 2.
     """
     generator = torch.Generator().manual_seed(1)
     made = []
@@ -94,7 +95,7 @@ def made_up(arrays: Part, count: int, inputs: int) -> Part:
         if array.is_floating_point():
             sample = torch.randn(shape, generator=generator, dtype=array.dtype)
         else:
-            below = 2 if place < inputs else count
+            below = 2 if place < inputs else classes or count
             number = torch.arange(count).view(-1, *(1 for _ in shape[1:])).expand(shape)
             if place < inputs:
                 # Not the same everywhere in a sample: a mask would hide all of it.

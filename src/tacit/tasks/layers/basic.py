@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.native import layers
-from tacit.tasks.sample_gradients import OuterProducts
+from tacit.gradients.products import OuterProducts
 
 # Numbers of one client's inputs up to which they stay in a core's cache.
 CACHED = 1 << 16

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tacit.core.native import layers, per_sample
 from tacit.core.native.per_sample import Geometry
 from tacit.tasks.layers.basic import CACHED, MaxPool, kernels_for, matrix
-from tacit.tasks.sample_gradients import OuterProducts
+from tacit.gradients.products import OuterProducts
 
 
 class _Compiled(NamedTuple):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tacit.privacy.clipping import margin
 from tacit.tasks.layers.gpu import Windows, index_type
-from tacit.tasks.sample_gradients import LARGEST_SQUARE, OuterProducts
+from tacit.gradients.products import LARGEST_SQUARE, OuterProducts
 
 # Warps of a program that computes gradients by filters: they read the same numbers.
 WARPS = 8

@@ -29,7 +29,7 @@ from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.layers.dropout import Dropout
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.regression import OriginalUnit
-from tacit.tasks.sample_gradients import OuterProducts
+from tacit.gradients.products import OuterProducts
 from tacit.tasks.stream import Stream
 
 M = TypeVar("M", bound=nn.Module)

@@ -1,0 +1,265 @@
+"""Layers with parameters that all samples have in common: linear ones, convolutions, tables.
+
+Each computes for all samples with one matrix, and notes the parts of each sample's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.gradients.products import Lookups
+from tacit.gradients.stacked import Rule, Stacked
+from tacit.gradients.taped import Kept, Piece, Positions, Taped
+
+
+def _seen_only(x: Any) -> bool:
+    """Whether a tensor comes from samples."""
+    return isinstance(x, Stacked) and not isinstance(x, Taped)
+
+
+def _number(x: Tensor | None) -> Tensor | None:
+    """The numbers of a parameter, which autograd does not see, or a plain tensor itself."""
+    return x.unrecorded if isinstance(x, Taped) else x
+
+
+def _flat(rows: Tensor) -> Tensor:
+    """Rows [B, ..., D] as [B, T, D]."""
+    return rows.reshape(len(rows), -1, rows.shape[-1])
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """[..., I], [O, I] → [..., O]."""
+    if not _seen_only(input) or not isinstance(weight, Taped) or weight.dim() != 2:
+        return NotImplemented
+    if _seen_only(bias):
+        return NotImplemented
+    assert isinstance(input, Stacked)
+    seen = Kept(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        left = _flat(gradient)
+        yield weight, Positions(left, _flat(seen.get()))
+        if isinstance(bias, Taped):
+            yield bias, left.sum(1)
+
+    y = functional.linear(input.rows, weight.unrecorded, _number(bias))
+    return weight.stack.noted(y, pieces)
+
+
+def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
+    """[..., I] @ [I, O] → [..., O], with the matrix on the right or on the left."""
+    if out is not None:
+        return NotImplemented
+    if isinstance(right, Taped) and right.dim() == 2 and _seen_only(left):
+        matrix, other = right, left
+        assert isinstance(other, Stacked)
+        seen = Kept(other.rows)
+
+        def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+            yield matrix, Positions(_flat(seen.get()), _flat(gradient))
+
+        return matrix.stack.noted(other.rows @ matrix.unrecorded, pieces)
+    if isinstance(left, Taped) and left.dim() == 2 and _seen_only(right) and right.dim() == 1:
+        return linear(right, left)
+    return NotImplemented
+
+
+def _addmm(
+    added: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+) -> Any:
+    product = matmul(left, right)
+    if product is NotImplemented or (beta, alpha, out) != (1, 1, None):
+        return NotImplemented
+    return product + added
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of a table [V, D]."""
+    if not _seen_only(input) or not isinstance(weight, Taped):
+        return NotImplemented
+    if max_norm is not None or scale_grad_by_freq:
+        return NotImplemented
+    assert isinstance(input, Stacked)
+    size, width = weight.unrecorded.shape
+    index = Kept(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        chosen = index.get().flatten(1)
+        by_row = gradient.reshape(len(gradient), -1, width)
+        if padding_idx is not None:
+            by_row = by_row.masked_fill((chosen == padding_idx % size)[:, :, None], 0)
+        yield weight, Lookups.of(chosen, by_row, size)
+
+    return weight.stack.noted(functional.embedding(input.rows, weight.unrecorded), pieces)
+
+
+def convolution(
+    func: Callable[..., Tensor],
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of [n, C, *sizes] or [C, *sizes] with [O, C/groups, *kernel]."""
+    if not _seen_only(input) or not isinstance(weight, Taped) or _seen_only(bias):
+        return NotImplemented
+    assert isinstance(input, Stacked)
+    kernel = weight.unrecorded.shape[2:]
+    steps, spread = _each(stride, dims), _each(dilation, dims)
+    x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
+    if isinstance(padding, str):
+        totals = [s * (k - 1) if padding == "same" else 0 for s, k in zip(spread, kernel, strict=True)]
+        # As torch does: what is left of an odd number is added on the right.
+        x = functional.pad(x, [p for t in reversed(totals) for p in (t // 2, t - t // 2)])
+        padding = 0
+    paddings = _each(padding, dims)
+    y = func(x, weight.unrecorded, _number(bias), steps, paddings, spread, groups)
+    seen, samples = Kept(x), len(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        by_output = gradient.reshape(len(x), -1, *gradient.shape[-dims:])
+        windows = _windows(seen.get(), kernel, steps, paddings, spread, by_output.shape[2:])
+        yield weight, _by_filters(by_output, windows, samples, groups)
+        if isinstance(bias, Taped):
+            yield bias, _by_channels(by_output, samples)
+
+    result = y.view(*input.rows.shape[: -dims - 1], *y.shape[1:])
+    return weight.stack.noted(result, pieces)
+
+
+def transposed_convolution(
+    func: Callable[..., Tensor],
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Transposed convolution of [n, C, *sizes] with [C, O/groups, *kernel]."""
+    if not _seen_only(input) or not isinstance(weight, Taped) or _seen_only(bias):
+        return NotImplemented
+    assert isinstance(input, Stacked)
+    kernel = weight.unrecorded.shape[2:]
+    steps, spread, paddings = (_each(value, dims) for value in (stride, dilation, padding))
+    x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
+    more = _each(output_padding, dims)
+    y = func(x, weight.unrecorded, _number(bias), steps, paddings, more, groups, spread)
+    seen, samples = Kept(x), len(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        # The layer is the transpose of a convolution, whose output has the shape of x.
+        by_output = gradient.reshape(len(x), -1, *gradient.shape[-dims:])
+        windows = _windows(by_output, kernel, steps, paddings, spread, x.shape[2:])
+        yield weight, _by_filters(seen.get(), windows, samples, groups)
+        if isinstance(bias, Taped):
+            yield bias, _by_channels(by_output, samples)
+
+    result = y.view(*input.rows.shape[: -dims - 1], *y.shape[1:])
+    return weight.stack.noted(result, pieces)
+
+
+def _each(value: Any, dims: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * dims
+    return tuple(value) * (dims if len(value) == 1 else 1)
+
+
+def _windows(
+    x: Tensor,
+    kernel: torch.Size,
+    steps: tuple[int, ...],
+    paddings: tuple[int, ...],
+    spread: tuple[int, ...],
+    sizes: torch.Size,
+) -> Tensor:
+    """What each tap of a kernel sees of images [N, C, ...]: [N, C, taps, positions]."""
+    x = functional.pad(x, [p for own in reversed(paddings) for p in (own, own)]).contiguous()
+    # The last window may end behind the image: a step that does not fit, or output_padding.
+    missing = [
+        max(0, (size - 1) * step + (taps - 1) * gap + 1 - length)
+        for size, step, taps, gap, length in zip(
+            sizes, steps, kernel, spread, x.shape[2:], strict=True
+        )
+    ]
+    if any(missing):
+        x = functional.pad(x, [p for own in reversed(missing) for p in (0, own)])
+    strides = x.stride()
+    view = x.as_strided(
+        (*x.shape[:2], *kernel, *sizes),
+        (
+            *strides[:2],
+            *(s * gap for s, gap in zip(strides[2:], spread, strict=True)),
+            *(s * step for s, step in zip(strides[2:], steps, strict=True)),
+        ),
+    )
+    return view.reshape(*x.shape[:2], math.prod(kernel), math.prod(sizes))
+
+
+def _by_filters(outer: Tensor, windows: Tensor, samples: int, groups: int) -> Tensor:
+    """The gradient of each sample by filters [O, C/groups, taps], as rows [B, ...].
+
+    Args:
+        outer: [N, O, ...], one number for each filter and position.
+        windows: What the filters saw there, [N, C, taps, positions].
+        samples: The number of samples B, of which each has N/B images.
+        groups: Each group of filters saw a group of channels.
+    """
+    images, filters = outer.shape[:2]
+    left = outer.reshape(images * groups, filters // groups, -1)
+    right = windows.reshape(images * groups, -1, windows.shape[3])
+    # The other way round takes MKL up to eight times as long.
+    found = torch.bmm(right, left.mT).mT.reshape(samples, images // samples, -1)
+    return found.sum(1) if images > samples else found[:, 0]
+
+
+def _by_channels(gradient: Tensor, samples: int) -> Tensor:
+    """The gradient of each sample by a bias: [N, O, ...] → [B, O]."""
+    by_image = gradient.flatten(2).sum(2)
+    return by_image.view(samples, -1, by_image.shape[1]).sum(1)
+
+
+TAPED: dict[Any, Rule] = {
+    functional.linear: linear,
+    **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), matmul),
+    Tensor.__rmatmul__: lambda right, left: matmul(left, right),
+    **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
+    functional.embedding: embedding,
+    **{
+        function: partial(convolution, function, dims)
+        for dims, function in enumerate((functional.conv1d, functional.conv2d, functional.conv3d), 1)
+    },
+    **{
+        function: partial(transposed_convolution, function, dims)
+        for dims, function in enumerate(
+            (
+                functional.conv_transpose1d,
+                functional.conv_transpose2d,
+                functional.conv_transpose3d,
+            ),
+            1,
+        )
+    },
+}
