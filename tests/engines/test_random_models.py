@@ -128,15 +128,13 @@ def test_a_sample_of_several_clients_has_a_key_at_each():
     assert labels.shape == (N, 3)
 
 
-@pytest.mark.parametrize("strategy", ["layered", "batched", "looped"])
-def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(strategy):
+@pytest.mark.parametrize("way", ["layered", "taped", "looped"])
+def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(way):
     """What the guarantee of private-sgd rests on: with and without a sample, same draws of all."""
     task, bound = random_task(1), 0.05
     loader = task.loader(torch.tensor([0]), 3, "cpu")
     hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
-    hosted.__dict__["_clipped_sums"] = ClippedSums(
-        SampleBackend.of(task, strategy), loader, hosted.pool
-    )
+    hosted.__dict__["_clipped_sums"] = ClippedSums(SampleBackend.of(task, way), loader, hosted.pool)
     theta = hosted.theta0()
 
     def clipped(samples, number=5):
@@ -272,10 +270,10 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
 def test_all_backends_clip_the_same_gradients():
     task = random_task(1)
     found = []
-    for strategy in ("layered", "batched", "looped"):
+    for way in ("layered", "taped", "looped"):
         loader = task.loader(torch.tensor([0]), 3, "cpu")
         hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
-        sums = ClippedSums(SampleBackend.of(task, strategy), loader, hosted.pool)
+        sums = ClippedSums(SampleBackend.of(task, way), loader, hosted.pool)
         hosted.__dict__["_clipped_sums"] = sums
         drawn = PoissonSample(torch.arange(9), torch.tensor([9]), torch.tensor([9]), 1.0, 2)
         found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -149,7 +150,7 @@ class PositionProducts:
         left = self.left.double() * factors.double()[:, None, None]
         right = self.right.double()
         ends = bounds.tolist()
-        for client, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        for client, (low, high) in enumerate(pairwise(ends)):
             total = left[low:high].flatten(0, 1).mT @ right[low:high].flatten(0, 1)
             out[client] = total.flatten()
 
@@ -189,7 +190,9 @@ class Lookups:
         """The gradients themselves, [B, V·D]."""
         table = self.left.new_zeros(len(self.left), self.size, self.left.shape[2])
         # No row is added to twice but with zero, so the order does not matter.
-        return table.scatter_add_(1, self.index[:, :, None].expand_as(self.left), self.left).flatten(1)
+        return table.scatter_add_(
+            1, self.index[:, :, None].expand_as(self.left), self.left
+        ).flatten(1)
 
     def without(self, samples: Tensor) -> Lookups:
         """The same with zero gradients for the samples of a mask [B]."""
@@ -199,7 +202,7 @@ class Lookups:
         """The sums of samples bounds[i] to bounds[i + 1] times their factors, into out[i]."""
         left = self.left.double() * factors.double()[:, None, None]
         ends = bounds.tolist()
-        for client, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        for client, (low, high) in enumerate(pairwise(ends)):
             total = left.new_zeros(self.size, left.shape[2])
             total.index_add_(0, self.index[low:high].flatten(), left[low:high].flatten(0, 1))
             out[client] = total.flatten()

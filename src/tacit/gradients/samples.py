@@ -60,8 +60,10 @@ def _collected(tape: Tape, models: Sequence[Taped]) -> list[Products]:
             own = pieces[id(taped)]
             if not own:
                 continue
-            if taped.transpose is not None and all(isinstance(x, Positions) for x in own):
-                pieces[id(taped.transpose)] += [x.transposed() for x in own if isinstance(x, Positions)]
+            if taped.transpose_of is not None and all(isinstance(x, Positions) for x in own):
+                pieces[id(taped.transpose_of)] += [
+                    x.transposed() for x in own if isinstance(x, Positions)
+                ]
             else:
                 derived.append((taped.value, _rows(own, taped.value.shape)))
     if derived:
@@ -80,8 +82,9 @@ def _products(pieces: list[Piece], samples: int, value: Tensor) -> Products:
     """The gradient of each sample by one parameter: the sum of all pieces."""
     if not pieces:
         return OuterProducts(value.new_zeros(samples, value.numel()))
-    if all(isinstance(x, Positions) for x in pieces):
-        return _merged([x for x in pieces if isinstance(x, Positions)])
+    positions = [x for x in pieces if isinstance(x, Positions)]
+    if len(positions) == len(pieces):
+        return _merged(positions)
     if len(pieces) == 1 and isinstance(pieces[0], Lookups):
         return pieces[0]
     return OuterProducts(_rows(pieces, value.shape).reshape(samples, value.numel()))
@@ -105,5 +108,3 @@ def _rows(pieces: list[Piece], shape: torch.Size) -> Tensor:
             parts.append(x.rows())
     total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
     return total.view(len(total), *shape)
-
-

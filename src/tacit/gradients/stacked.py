@@ -94,7 +94,7 @@ class Stacked(Tensor):
             return func(args[0].rows)
         if func in REFUSED:
             raise NotStackable(f"the model uses {REFUSED[func]} of a tensor")
-        stack = _checked_stack(args, kwargs)
+        stack = checked_stack(args, kwargs)
         rule = stack.rules.get(func)
         if rule is not None:
             result = rule(*args, **kwargs)
@@ -205,8 +205,12 @@ def by_vmap(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_unflatten(results, shape)
 
 
-def _checked_stack(args: Any, kwargs: dict[str, Any]) -> Stack:
-    """The stack of the arguments; raises NotStackable if autograd saw one of them as a whole."""
+def checked_stack(args: Any, kwargs: dict[str, Any]) -> Stack:
+    """The stack of the arguments of a function.
+
+    Raises:
+        NotStackable: If autograd saw one of them as a whole, or takes gradients past the rows.
+    """
     stack: Stack | None = None
     for value in (*args, *kwargs.values()):
         for x in value if isinstance(value, tuple | list) else (value,):
@@ -214,6 +218,8 @@ def _checked_stack(args: Any, kwargs: dict[str, Any]) -> Stack:
                 stack = x.stack
                 if _metadata(_GRAD_FN, x) is not None:
                     raise NotStackable("the model has a torch.autograd.Function of its own")
+            elif isinstance(x, Tensor) and x.requires_grad:
+                raise NotStackable("a tensor requires a gradient that is no parameter of the model")
     if stack is None:
         leaves, _ = tree_flatten((args, kwargs))
         stack = first_stacked(*leaves).stack

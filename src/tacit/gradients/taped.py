@@ -22,7 +22,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tacit.gradients.products import Lookups
-from tacit.gradients.stacked import METADATA, REFUSED, NotStackable, Rule, Stack, Stacked
+from tacit.gradients.stacked import (
+    METADATA,
+    REFUSED,
+    NotStackable,
+    Rule,
+    Stack,
+    Stacked,
+    checked_stack,
+)
 
 # Functions of a parameter's numbers, which are the same for all samples.
 READS = {
@@ -106,25 +114,25 @@ class Taped(Stacked):
     Attributes:
         value: Its numbers, a plain tensor; autograd records how it follows from the parameters.
         stack: The tape of its pass.
-        transpose: The tensor of which it is the transpose, if it is one of a matrix.
+        transpose_of: The matrix of which it is the transpose, if it is one.
     """
 
     value: Tensor
     stack: Tape
-    transpose: Taped | None
+    transpose_of: Taped | None
 
     @staticmethod
-    def __new__(cls, value: Tensor, tape: Tape, transpose: Taped | None = None) -> Taped:
+    def __new__(cls, value: Tensor, tape: Tape, matrix: Taped | None = None) -> Taped:
         made: Taped = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, value.shape, value.stride(), dtype=value.dtype, layout=value.layout,
             device=value.device, requires_grad=True,
         )  # fmt: skip
-        made.value, made.stack, made.transpose = value, tape, transpose
+        made.value, made.stack, made.transpose_of = value, tape, matrix
         made._version_then, made._rows = value._version, None
         tape.parameters.append(made)
         return made
 
-    def __init__(self, value: Tensor, tape: Tape, transpose: Taped | None = None) -> None: ...
+    def __init__(self, value: Tensor, tape: Tape, matrix: Taped | None = None) -> None: ...
 
     @property
     def rows(self) -> Tensor:  # type: ignore[override]
@@ -139,9 +147,6 @@ class Taped(Stacked):
         """The numbers, without how they follow from the parameters."""
         return self.value.detach()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"Taped({tuple(self.value.shape)})"
-
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -155,6 +160,7 @@ class Taped(Stacked):
         leaves, spec = tree_flatten((args, kwargs))
         given = [x for x in leaves if isinstance(x, Tensor)]
         if not all(isinstance(x, Taped) for x in given if isinstance(x, Stacked)):
+            checked_stack(args, kwargs)
             rule = next(x for x in given if isinstance(x, Taped)).stack.taped.get(func)
             result = NotImplemented if rule is None else rule(*args, **kwargs)
             if result is not NotImplemented:
@@ -179,7 +185,9 @@ def _of_parameters(func: Any, leaves: list[Any], spec: Any, given: list[Tensor])
     values = [x.value if isinstance(x, Taped) else x for x in leaves]
     positional, named = tree_unflatten(values, spec)
     result = func(*positional, **named)
-    if versions != [x._version for x in plain] or any(x.value._version != x._version_then for x in taped):
+    if versions != [x._version for x in plain] or any(
+        x.value._version != x._version_then for x in taped
+    ):
         raise NotStackable("a tensor is changed in place by a parameter, or a parameter is")
     if isinstance(result, Tensor) and len(taped) == 1 and result is taped[0].value:
         return taped[0]

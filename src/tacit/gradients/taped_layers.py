@@ -127,7 +127,8 @@ def convolution(
     steps, spread = _each(stride, dims), _each(dilation, dims)
     x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
     if isinstance(padding, str):
-        totals = [s * (k - 1) if padding == "same" else 0 for s, k in zip(spread, kernel, strict=True)]
+        pairs = zip(spread, kernel, strict=True)
+        totals = [gap * (taps - 1) if padding == "same" else 0 for gap, taps in pairs]
         # As torch does: what is left of an odd number is added on the right.
         x = functional.pad(x, [p for t in reversed(totals) for p in (t // 2, t - t // 2)])
         padding = 0
@@ -241,25 +242,18 @@ def _by_channels(gradient: Tensor, samples: int) -> Tensor:
     return by_image.view(samples, -1, by_image.shape[1]).sum(1)
 
 
+def _by_dims(name: str, rule: Rule) -> dict[Any, Rule]:
+    """A rule for the functions of one, two and three dimensions."""
+    functions = [getattr(functional, name.format(dims)) for dims in (1, 2, 3)]
+    return {func: partial(rule, func, dims) for dims, func in enumerate(functions, 1)}
+
+
 TAPED: dict[Any, Rule] = {
     functional.linear: linear,
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), matmul),
     Tensor.__rmatmul__: lambda right, left: matmul(left, right),
     **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
     functional.embedding: embedding,
-    **{
-        function: partial(convolution, function, dims)
-        for dims, function in enumerate((functional.conv1d, functional.conv2d, functional.conv3d), 1)
-    },
-    **{
-        function: partial(transposed_convolution, function, dims)
-        for dims, function in enumerate(
-            (
-                functional.conv_transpose1d,
-                functional.conv_transpose2d,
-                functional.conv_transpose3d,
-            ),
-            1,
-        )
-    },
+    **_by_dims("conv{}d", convolution),
+    **_by_dims("conv_transpose{}d", transposed_convolution),
 }

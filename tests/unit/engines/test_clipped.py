@@ -474,9 +474,7 @@ def test_a_bound_that_is_none_is_refused(bound):
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("together", [1, 1000])
-def test_samples_in_a_fixed_place_give_the_same_sums(
-    way, counts, shared, together, monkeypatch
-):
+def test_samples_in_a_fixed_place_give_the_same_sums(way, counts, shared, together, monkeypatch):
     monkeypatch.setattr(device_samples, "GRAIN", 3)
     task = task_of(module_of(CNN), IMAGE)
     hosted = with_backend(task, way)

@@ -1,4 +1,4 @@
-"""Modules of every kind, whose samples' gradients by the tape are compared with those one by one."""
+"""Modules of every kind, for gradients of single samples."""
 
 import torch
 from torch import nn

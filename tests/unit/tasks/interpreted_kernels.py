@@ -16,9 +16,9 @@ from tacit.core.fixed_point import FixedPoint
 from tacit.core.native import gpu_integers
 from tacit.core.native.gpu import KNOWN_WORDS
 from tacit.core.randomness import _integers, philox, words
+from tacit.gradients.products import OuterProducts, write_clipped_sums, write_masked_sums
 from tacit.tasks.layers import gpu, gpu_samples
 from tacit.tasks.layers.convolution import Convolution
-from tacit.gradients.products import OuterProducts, write_clipped_sums, write_masked_sums
 
 CASES = [  # clients, channels, height, filters, batch, size, stride, dilation, with b, with ReLU
     (2, 1, 8, 3, 4, (5, 5), (1, 1), (1, 1), True, False),

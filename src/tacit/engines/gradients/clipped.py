@@ -113,8 +113,8 @@ class Trial:
         """Raise Misuse if passes of this size do not compute each sample by itself."""
         if problem := backend.problem_of_pass(self.model, self.samples, self.inputs, size):
             raise Misuse(
-                f"In passes of {size} samples through the {self.name}, {problem}, so clipping would "
-                "not bound what one sample changes.",
+                f"In passes of {size} samples through the {self.name}, {problem}, so clipping "
+                "would not bound what one sample changes.",
                 "Use layers that treat samples by themselves and round them alike, or numbers of "
                 "type float64: model.double().",
             )
@@ -203,8 +203,8 @@ class ClippedSums:
         """The sums of one pass: theta [1, P], a row of a `DeviceSample` [1, ...], out [rows, P]."""
         index, bounds, number = packed[0, :size], packed[0, size:-1], packed[0, -1:]
         with self.backend.pass_context(theta.device):
-            products = self.backend.gradients(theta[0], self.loader.load(index, number))
-        products = [formed(block) for block in products]
+            blocks = self.backend.gradients(theta[0], self.loader.load(index, number))
+        products = [formed(block) for block in blocks]
         write_sums = write_masked_sums
         if kernels_for(products[0].right) is not None:
             from tacit.tasks.layers import gpu_samples

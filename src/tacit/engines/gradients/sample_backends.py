@@ -24,9 +24,9 @@ from tacit.gradients.products import OuterProducts, Products
 from tacit.gradients.samples import sample_products
 from tacit.gradients.stacked import NotStackable
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.known_layers import has_backward_hooks
 from tacit.tasks.layers import LayeredLoss, layered_loss
 from tacit.tasks.parts import Part, Parts
-from tacit.tasks.purity import has_backward_hooks
 from tacit.tasks.task import Task
 
 Way = Literal["layered", "taped", "looped"]

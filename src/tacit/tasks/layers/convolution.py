@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from tacit.core.native import layers, per_sample
 from tacit.core.native.per_sample import Geometry
-from tacit.tasks.layers.basic import CACHED, MaxPool, kernels_for, matrix
 from tacit.gradients.products import OuterProducts
+from tacit.tasks.layers.basic import CACHED, MaxPool, kernels_for, matrix
 
 
 class _Compiled(NamedTuple):

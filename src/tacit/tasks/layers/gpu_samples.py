@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tacit.gradients.products import LARGEST_SQUARE, OuterProducts
 from tacit.privacy.clipping import margin
 from tacit.tasks.layers.gpu import Windows, index_type
-from tacit.gradients.products import LARGEST_SQUARE, OuterProducts
 
 # Warps of a program that computes gradients by filters: they read the same numbers.
 WARPS = 8

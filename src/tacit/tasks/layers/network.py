@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from tacit.gradients.products import OuterProducts
 from tacit.models.dropout import REPLACED, KeyedDropout
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
@@ -29,7 +30,6 @@ from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.layers.dropout import Dropout
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.regression import OriginalUnit
-from tacit.gradients.products import OuterProducts
 from tacit.tasks.stream import Stream
 
 M = TypeVar("M", bound=nn.Module)
