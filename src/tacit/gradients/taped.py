@@ -123,7 +123,7 @@ class Taped(Stacked):
 
     @staticmethod
     def __new__(cls, value: Tensor, tape: Tape, matrix: Taped | None = None) -> Taped:
-        made: Taped = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Taped = Tensor._make_wrapper_subclass(
             cls, value.shape, value.stride(), dtype=value.dtype, layout=value.layout,
             device=value.device, requires_grad=True,
         )  # fmt: skip

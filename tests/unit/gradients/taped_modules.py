@@ -119,6 +119,12 @@ CASES = {
     ),
     "matrix on the right": (lambda: Called(lambda s, x: (x @ s.w).sum(1), w=weights(D, 4)), TOKENS),
     "transpose": (lambda: Called(lambda s, x: (x @ s.w.t()).sum(1), w=weights(4, D)), TOKENS),
+    "other ways to transpose": (
+        lambda: Called(
+            lambda s, x: (x @ s.w.transpose(0, 1) + x @ s.w.mT + x @ s.w.permute(1, 0)).sum(1),
+            w=weights(4, D),
+        ), TOKENS,
+    ),
     "matrix on the left": (
         lambda: Called(lambda s, x: (s.w @ x).flatten(1), w=weights(4, T)), TOKENS,
     ),
