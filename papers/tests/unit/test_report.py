@@ -50,23 +50,23 @@ def results(tmp_path):
 @pytest.mark.parametrize(
     ("place", "filled"),
     [
-        ("trial/table: digits · a, b", "91.00 ± 1.41"),
-        ("trial/table: digits · a, b | leak .1f", "0.6 ± 0.1"),
-        ("trial/table: digits · a, b | .3f", "91.000 ± 1.414"),
-        ("trial/table: digits · a, b | paper", "90.5"),
-        ("trial/table: digits ·\n  a, b", "91.00 ± 1.41"),
+        ("mean('trial/table', 'digits · a, b')", "91.00 ± 1.41"),
+        ("mean('trial/table', 'digits · a, b', 'leak', '.1f')", "0.6 ± 0.1"),
+        ("mean('trial/table', 'digits · a, b', form='.3f')", "91.000 ± 1.414"),
+        ("paper('trial/table', 'digits · a, b')", "90.5"),
+        ("mean('trial/table', 'digits ·\n  a, b')", "91.00 ± 1.41"),
         # Only seed 1 has both.
-        ("trial/table: digits · masked minus digits · a, b", "−0.50"),
-        ("trial/table claim: it hides", "+0.5"),
-        ("trial/table repeats", "2"),
-        ("trial/table cells", "2"),
-        ("claims reproduced", "1"),
-        ("claims not reproduced trial/", "1"),
-        ("claims partly other/", "0"),
-        ("claims all", "3"),
-        ("causes open", "1"),
-        ("causes open other/", "0"),
-        ("causes false trial/", "0"),
+        ("difference('trial/table', 'digits · masked', 'digits · a, b')", "−0.50"),
+        ("claim('trial/table', 'it hides')", "+0.5"),
+        ("repeats('trial/table')", "2"),
+        ("cells('trial/table')", "2"),
+        ("claims('reproduced')", "1"),
+        ("claims('not reproduced', 'trial/')", "1"),
+        ("claims('partly', 'other/')", "0"),
+        ("claims('all')", "3"),
+        ("causes('open')", "1"),
+        ("causes('open', 'other/')", "0"),
+        ("causes('false', 'trial/')", "0"),
     ],
 )
 def test_a_place_is_filled_with_what_is_stored(results, place, filled):
@@ -76,13 +76,15 @@ def test_a_place_is_filled_with_what_is_stored(results, place, filled):
 @pytest.mark.parametrize(
     ("place", "problem"),
     [
-        ("trial/tabel: digits · a, b", "trial/table"),
-        ("trial/table: digits · maskd", "digits · masked"),
-        ("trial/table: digits · masked | paper", "no number"),
-        ("trial/table: digits · masked | leak", "seed 1"),
-        ("trial/table claim: it hide", "it hides"),
-        ("causes opened", "no cause 'opened'"),
-        ("what is this", "no known form"),
+        ("mean('trial/tabel', 'digits · a, b')", "trial/table"),
+        ("mean('trial/table', 'digits · maskd')", "digits · masked"),
+        ("paper('trial/table', 'digits · masked')", "no number"),
+        ("mean('trial/table', 'digits · masked', 'leak')", "seed 1"),
+        ("claim('trial/table', 'it hide')", "it hides"),
+        ("causes('opened')", "no cause 'opened'"),
+        ("what('is this')", "'what' is undefined"),
+        ("mean('trial/table')", "missing 1 required"),
+        ("mean(", "unexpected"),
     ],
 )
 def test_what_cannot_be_filled_is_an_error(results, place, problem):
@@ -92,21 +94,21 @@ def test_what_cannot_be_filled_is_an_error(results, place, problem):
 
 def test_a_claim_that_is_not_measured_has_no_number(results):
     results.artifact("trial/table")["claims"][1]["word"] = "not measured"
-    text = "A {{trial/table claim: it hides}}, B {{trial/table claim: it is fast}}."
+    text = "A {{ claim('trial/table', 'it hides') }}, B {{ claim('trial/table', 'it is fast') }}."
     assert fill_places(text, results, unknown="–") == "A +0.5, B –."
 
 
 def test_a_table_has_all_cells(results):
     plain = results.artifact("trial/table")["cells"][0]["repeats"][0]["values"]
     plain["learns"] = "nothing"
-    table = fill("{{table trial/table: learns}}", results)
+    table = fill("{{ table('trial/table', 'learns') }}", results)
     assert table.splitlines() == [
         "|  | a, b | masked |",
         "| --- | --- | --- |",
         "| digits | nothing |  |",
     ]
     with pytest.raises(Misuse, match="no text 'colour'"):
-        fill("{{table trial/table: colour}}", results)
+        fill("{{ table('trial/table', 'colour') }}", results)
 
 
 def test_paragraphs_are_wrapped_and_tables_are_not(results):

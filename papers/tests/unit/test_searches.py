@@ -92,14 +92,14 @@ def test_the_nearest_setting_is_that_of_all_rules_together(tmp_path):
     path = tmp_path / "trial" / "search-x" / "result.json"
     path.write_text(json.dumps(stored), encoding="utf-8")
     results = StoredResults(tmp_path)
-    filled = fill_places("{{trial/search-x nearest: A, Table 1}}", results)
+    filled = fill_places("{{ nearest('trial/search-x', 'A, Table 1') }}", results)
     assert filled == "“large” (DSGT 89.00, paper 92; DP 80.00, paper 87)"
     with pytest.raises(Misuse, match="no complete setting of 'B'"):
-        fill_places("{{trial/search-x nearest: B}}", results)
-    assert fill_places("{{trial/search-x nearest: B}}", results, unknown="none") == "none"
-    # What has no known form is a mistake in the text, not a lack of results.
-    with pytest.raises(Misuse, match="no known form"):
-        fill_places("{{nearest}}", results, unknown="none")
+        fill_places("{{ nearest('trial/search-x', 'B') }}", results)
+    assert fill_places("{{ nearest('trial/search-x', 'B') }}", results, unknown="none") == "none"
+    # An unknown function is a mistake in the text, not a lack of results.
+    with pytest.raises(Misuse, match="'near' is undefined"):
+        fill_places("{{ near('trial/search-x') }}", results, unknown="none")
 
 
 @pytest.mark.parametrize("name", [name for name in ARTIFACTS if name.startswith("lppa/search-")])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tacit_papers.framework.contradictions import Cause, Contradiction
 
 SEARCHED = (
-    "Searched (defl-vp/settings): {{defl-vp/settings cells}} settings of exchanges per round and "
-    "batch size, model, schedule, momentum, ε, compressor, α, graph and step size. "
+    "Searched (defl-vp/settings): {{ cells('defl-vp/settings') }} settings of exchanges per round "
+    "and batch size, model, schedule, momentum, ε, compressor, α, graph and step size. "
 )
 NEAREST = (
     "The setting that is nearest to Tables 1 and 4 together: "
-    "{{defl-vp/settings claim: one setting has both, and DeFL-VP's accuracy}}."
+    "{{ claim('defl-vp/settings', \"one setting has both, and DeFL-VP's accuracy\") }}."
 )
 EPOCH_OR_GRADIENT = (
     "are not given, and section 5.1 (a local epoch per round) differs from Algorithm 1 (a gradient "
@@ -25,7 +25,7 @@ UNSTABLE = (
 )
 BEST_PLAIN = (
     "The highest accuracy without variance reduction: "
-    "{{defl-vp/settings claim: the highest accuracy without variance reduction}}. "
+    "{{ claim('defl-vp/settings', 'the highest accuracy without variance reduction') }}. "
 )
 WITHOUT_REDUCTION = (
     "Model, batch size, graph, compressor and ε "
@@ -46,18 +46,19 @@ UNCOMPRESSED_SIGNS = (
         "(defl-vp/table2)"
     )
     + SEARCHED
-    + "Two of them are D-PSGD+RR, which has no compressor: one mini-batch of 1024 and one exchange "
-    "per round ({{defl-vp/settings: 1 of batch 1024 · CNN 16-32 · no compression | ablated .1f}} "
-    "%), ten of 128 "
-    "({{defl-vp/settings: 10 of batch 128 · CNN 16-32 · no compression | ablated .1f}} %). Others "
-    "compress too. " + BEST_PLAIN
+    + "Two of them are D-PSGD+RR, which has no compressor: one mini-batch of 1024 and one "
+    "exchange per round ({{ mean('defl-vp/settings', '1 of batch 1024 · CNN 16-32 · no "
+    "compression', 'ablated', '.1f') }} %), ten of 128 ({{ mean('defl-vp/settings', '10 of "
+    "batch 128 · CNN 16-32 · no compression', 'ablated', '.1f') }} %). Others compress too. "
+    + BEST_PLAIN
 ).rstrip()
 ROUNDS_OF_SIGNS = (
     "Model, batch size, graph and compressor are not given, nor how often clients exchange within "
     "a round. By Algorithm 1 a sign moves each coordinate by about η however small its gradient "
-    "is, 46 times per round in our reading, so that 85 % is passed early. " + SEARCHED + "The "
-    "nearest to Table 1's 150 rounds: "
-    "{{defl-vp/settings claim: some setting has the rounds to 85 %}}. " + NEAREST
+    "is, 46 times per round in our reading, so that 85 % is passed early. "
+    + SEARCHED
+    + "The nearest to Table 1's 150 rounds: "
+    "{{ claim('defl-vp/settings', 'some setting has the rounds to 85 %') }}. " + NEAREST
 )
 ROUNDS_BY_BUDGET = (
     " The search was for Table 1's 150 rounds, nearly always with ε = 4; the rounds of Table 3 "
@@ -77,48 +78,52 @@ UNNAMED_ATTACK = (
     "because these models do not overfit. By defl-vp/membership, with 30, 100 and 400 samples per "
     "client and the loss, gradient norm, likelihood ratio, RMIA and gradient cosine, the AUC of "
     "the strongest attack is: on D-PSGD "
-    "{{defl-vp/membership claim: D-PSGD: some attack finds as many members}}, on DeFL-VP without "
-    "DP {{defl-vp/membership claim: w/o DP: some attack finds as many members}}, on DeFL-VP "
-    "{{defl-vp/membership claim: DeFL-VP hides members from all attacks}}."
+    "{{ claim('defl-vp/membership', 'D-PSGD: some attack finds as many members') }}, on DeFL-VP "
+    "without DP {{ claim('defl-vp/membership', 'w/o DP: some attack finds as many members') }}, "
+    "on DeFL-VP {{ claim('defl-vp/membership', 'DeFL-VP hides members from all attacks') }}."
 )
 ORDER_OF_AUCS = (
     "Attack, adversary and model are not named. By the loss in the tables' setting, where models "
-    "do not overfit, DeFL-VP has the higher AUC ({{defl-vp/table4: DeFL-VP | auc .3f}}, without "
-    "DP {{defl-vp/table4: w/o DP | auc .3f}}). So it has in 12 of 15 comparisons of "
+    "do not overfit, DeFL-VP has the higher AUC "
+    "({{ mean('defl-vp/table4', 'DeFL-VP', 'auc', '.3f') }}, without DP "
+    "{{ mean('defl-vp/table4', 'w/o DP', 'auc', '.3f') }}). So it has in 12 of 15 comparisons of "
     "defl-vp/membership, by five attacks with 30, 100 and 400 samples per client. The largest gap "
     "in the paper's direction is that of RMIA with 100 samples: 0.664 without DP, 0.651 with it "
     "(paper 0.80 and 0.52)."
 )
 TWO_AUCS = (
-    "Tables 2 and 4 have AUCs of 0.497 and 0.52 for DeFL-VP at 88.7 %, without stating their ε. In "
-    "Table 3 that accuracy lies between ε = 4 and 8, with AUCs of 0.62 and 0.68, and 0.52 belongs "
-    "to ε = 0.5 at 78.4 %. Ours, {{defl-vp/table3: 4 | auc .3f}} with ε = 4, agrees with Table 4."
+    "Tables 2 and 4 have AUCs of 0.497 and 0.52 for DeFL-VP at 88.7 %, without stating their ε. "
+    "In Table 3 that accuracy lies between ε = 4 and 8, with AUCs of 0.62 and 0.68, and 0.52 "
+    "belongs to ε = 0.5 at 78.4 %. Ours, {{ mean('defl-vp/table3', '4', 'auc', '.3f') }} with ε = "
+    "4, agrees with Table 4."
 )
 LARGEST_BUDGET = (
     "Attack, adversary and model are not named, and no other table has ε = 8 or 90.0 %. In the "
     "tables' setting the loss finds little, because these models do not overfit. With 30 to 400 "
     "samples per client and ε = 4 (defl-vp/membership) the strongest of five attacks on DeFL-VP "
-    "has an AUC of {{defl-vp/membership claim: DeFL-VP hides members from all attacks}}; with "
-    "ε = 8 these were not tried."
+    "has an AUC of {{ claim('defl-vp/membership', 'DeFL-VP hides members from all attacks') }}; "
+    "with ε = 8 these were not tried."
 )
 UNCOMPRESSED = (
     "Steps 4 and 10 of Algorithm 1 need the neighbours' variates and models, which C does not "
     "compress. Updates of no size at all would still leave 1/2 of DFL's bytes and 64/65 of "
     "DeFL-VP's, whose updates are signs. Updates alone, with a C that keeps 40 % (our choice), "
-    "have {{defl-vp/table5 claim: the same, if only the updates of DFL are counted}} and "
-    "{{defl-vp/table5 claim: the same, if only the updates of DeFL-VP are counted}}."
+    "have {{ claim('defl-vp/table5', 'the same, if only the updates of DFL are counted') }} and "
+    "{{ claim('defl-vp/table5', 'the same, if only the updates of DeFL-VP are counted') }}."
 )
 MEMORISED = (
     "Nothing in DeFL-VP keeps a model from memorising samples. Randomized response has ε = 4 for "
     "each of thousands of numbers in each of 600 exchanges, which bounds nothing in all, and "
-    "variates reveal gradients exactly. Where the models fit a client's 100 samples to "
-    "{{defl-vp/membership: 100 samples per client · DeFL-VP | training_accuracy .1f}} % and others "
-    "to {{defl-vp/membership: 100 samples per client · DeFL-VP | accuracy .1f}} %, members have "
-    "the lower losses: an AUC of {{defl-vp/membership: 100 samples per client · DeFL-VP}} without "
-    "any knowledge but the model. With 30 samples per client the strongest attack, RMIA with 16 "
-    "shadow federations, has "
-    "{{defl-vp/membership claim: DeFL-VP hides members from all attacks}}, and on D-PSGD "
-    "{{defl-vp/membership claim: D-PSGD: some attack finds as many members}}. A gap "
+    "variates reveal gradients exactly. Where the models fit a client's 100 samples to {{ "
+    "mean('defl-vp/membership', '100 samples per client · DeFL-VP', 'training_accuracy', '.1f') "
+    "}} % and others to "
+    "{{ mean('defl-vp/membership', '100 samples per client · DeFL-VP', 'accuracy', '.1f') }} %, "
+    "members have the lower losses: an AUC of "
+    "{{ mean('defl-vp/membership', '100 samples per client · DeFL-VP') }} without any knowledge "
+    "but the model. With 30 samples per client the strongest attack, RMIA with 16 shadow "
+    "federations, has "
+    "{{ claim('defl-vp/membership', 'DeFL-VP hides members from all attacks') }}, and on D-PSGD "
+    "{{ claim('defl-vp/membership', 'D-PSGD: some attack finds as many members') }}. A gap "
     "between the two accuracies is itself an attack: guess that what the model classifies "
     "correctly was trained on."
 )
@@ -149,7 +154,7 @@ TABLE1 = (
         Cause.OPEN,
         FIRST_CROSSING.format(
             unknown="Model, batch size and graph",
-            ours="our seeds cross in round {{defl-vp/table1 claim: DFL+VR: rounds to 85 %}}",
+            ours="our seeds cross in round {{ claim('defl-vp/table1', 'DFL+VR: rounds to 85 %') }}",
         ),
     ),
     Contradiction("DeFL-VP: rounds to 85 %", Cause.OPEN, ROUNDS_OF_SIGNS),

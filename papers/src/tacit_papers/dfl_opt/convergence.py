@@ -186,26 +186,25 @@ ARTIFACTS = (
                 f"{DEEP}: DFL learns as well as CFL (points)",
                 Cause.OPEN,
                 "The number of inner steps and the batch size are not given, and were not varied. "
-                "With five steps of "
-                "0.05, the size that is given, and batches of 128, PDMM learns until models "
-                "become infinite, in each seed at another iteration. Linearized, it is unstable "
-                "along directions in which the loss is not convex, the more the longer its inner "
-                "steps are: multipliers add up what neighbours' models differ by. Searched: five "
-                "steps of 0.02, with which two of three seeds end at 70.5 and 72.3 % and one "
-                "becomes infinite after round 90, and of 0.01, with which all end, at "
-                "{{dfl-opt/fig10: CIFAR10, VGG-11 · DFL, μ = 0.01}} %. Gradient averaging with "
-                "0.05 has {{dfl-opt/fig10: CIFAR10, VGG-11 · CFL}} %.",
+                "With five steps of 0.05, the size that is given, and batches of 128, PDMM learns "
+                "until models become infinite, in each seed at another iteration. Linearized, it "
+                "is unstable along directions in which the loss is not convex, the more the "
+                "longer its inner steps are: multipliers add up what neighbours' models differ "
+                "by. Searched: five steps of 0.02, with which two of three seeds end at 70.5 and "
+                "72.3 % and one becomes infinite after round 90, and of 0.01, with which all end, "
+                "at {{ mean('dfl-opt/fig10', 'CIFAR10, VGG-11 · DFL, μ = 0.01') }} %. Gradient "
+                "averaging with 0.05 has {{ mean('dfl-opt/fig10', 'CIFAR10, VGG-11 · CFL') }} %.",
             ),
             Contradiction(
                 f"{DEEP}: DFL with inner steps of 0.02 learns as well as CFL (points)",
                 Cause.EXPECTATION,
                 "We expected shorter inner steps to keep PDMM stable for all 100 rounds. Steps of "
                 "0.02 are not short enough for one seed of three, which becomes infinite after "
-                "round 90, where it had 72.1 % and gradient averaging 72.4 %; with 0.05 models are "
-                "infinite by round 60 in every seed. The other two end 1 point below gradient "
+                "round 90, where it had 72.1 % and gradient averaging 72.4 %; with 0.05 models "
+                "are infinite by round 60 in every seed. The other two end 1 point below gradient "
                 "averaging. With 0.01 no seed diverges in 100 rounds, but accuracy is lower "
-                "({{dfl-opt/fig10: CIFAR10, VGG-11 · DFL, μ = 0.01}} against "
-                "{{dfl-opt/fig10: CIFAR10, VGG-11 · CFL}} %).",
+                "({{ mean('dfl-opt/fig10', 'CIFAR10, VGG-11 · DFL, μ = 0.01') }} against "
+                "{{ mean('dfl-opt/fig10', 'CIFAR10, VGG-11 · CFL') }} %).",
             ),
         ),
         draw=curve_panels(

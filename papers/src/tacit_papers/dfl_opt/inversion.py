@@ -271,10 +271,10 @@ ARTIFACTS = (
                     "VIII-A names the search for labels as one handicap of differences. With "
                     "labels known and this perceptron, differences give better pictures "
                     "(SSIM of gradients minus that of differences over nᵢ: "
-                    f"{{{{dfl-opt/fig13 claim: {dataset}{MORE}}}}}); with convolutional networks "
-                    "gradients do (Figure 12: "
-                    "{{dfl-opt/fig12 claim: gradients reveal more than differences}}). Other "
-                    "settings were not searched.",
+                    f"{{{{ claim('dfl-opt/fig13', '{dataset}{MORE}') }}}}); with convolutional "
+                    "networks gradients do (Figure 12: "
+                    "{{ claim('dfl-opt/fig12', 'gradients reveal more than differences') }}). "
+                    "Other settings were not searched.",
                 )
                 for dataset in DATA
             ),

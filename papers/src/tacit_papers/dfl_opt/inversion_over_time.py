@@ -184,13 +184,14 @@ ARTIFACTS = (
                 Cause.OPEN,
                 "The settings of the search are not given. Torch's L-BFGS stops at absolute "
                 "tolerances, which gradients meet sooner as training makes them small (SSIM "
-                "{{dfl-opt/fig4: CFL, DLG | first .3f}} at t = 1, "
-                "{{dfl-opt/fig4: CFL, DLG | last .3f}} at 900). Searched: these tolerances, and "
-                "tolerances relative to the evidence with a line search. Best match: the second, "
-                "with {{dfl-opt/fig4: CFL, ours | first .3f}} and "
-                "{{dfl-opt/fig4: CFL, ours | last .3f}}. Neither has both of the paper's curves: "
-                "with the second, differences do not fall ({{dfl-opt/fig4 claim: DFL, ours: "
-                "differences reveal much less in late iterations}}).",
+                "{{ mean('dfl-opt/fig4', 'CFL, DLG', 'first', '.3f') }} at t = 1, "
+                "{{ mean('dfl-opt/fig4', 'CFL, DLG', 'last', '.3f') }} at 900). Searched: these "
+                "tolerances, and tolerances relative to the evidence with a line search. Best "
+                "match: the second, with {{ mean('dfl-opt/fig4', 'CFL, ours', 'first', '.3f') }} "
+                "and {{ mean('dfl-opt/fig4', 'CFL, ours', 'last', '.3f') }}. Neither has both of "
+                "the paper's curves: with the second, differences do not fall ({{ "
+                "claim('dfl-opt/fig4', 'DFL, ours: differences reveal much less in late "
+                "iterations') }}).",
             ),
             Contradiction(
                 "a stronger attack: gradients reveal more than differences",
@@ -227,24 +228,29 @@ ARTIFACTS = (
             Contradiction(
                 "DLG, *: gradients (CFL) reveal more than both together (DFL)",
                 Cause.OPEN,
-                "The settings of the search are not given. As in Figure 4, torch's L-BFGS stops at "
-                "absolute tolerances, which late gradients meet sooner than sums: their SSIM is "
-                "{{dfl-opt/fig11: DLG · 1 · CFL, gradient | .2f}} in the mean over t, that of both "
-                "together {{dfl-opt/fig11: DLG · 2 · DFL, both | .2f}} over 2 nodes and "
-                "{{dfl-opt/fig11: DLG · 4 · DFL, both | .2f}} over 4. Searched: "
+                "The settings of the search are not given. As in Figure 4, torch's L-BFGS stops "
+                "at absolute tolerances, which late gradients meet sooner than sums: their SSIM "
+                "is {{ mean('dfl-opt/fig11', 'DLG · 1 · CFL, gradient', form='.2f') }} in the "
+                "mean over t, that of both together "
+                "{{ mean('dfl-opt/fig11', 'DLG · 2 · DFL, both', form='.2f') }} over 2 nodes and "
+                "{{ mean('dfl-opt/fig11', 'DLG · 4 · DFL, both', form='.2f') }} over 4. Searched: "
                 "tolerances relative to the evidence. With these, gradients reveal "
-                "{{dfl-opt/fig11: ours · 1 · CFL, gradient | .3f}} and both together "
-                "{{dfl-opt/fig11: ours · 2 · DFL, both | .3f}} and "
-                "{{dfl-opt/fig11: ours · 4 · DFL, both | .3f}} over 2 and 4 nodes.",
+                "{{ mean('dfl-opt/fig11', 'ours · 1 · CFL, gradient', form='.3f') }} and both "
+                "together {{ mean('dfl-opt/fig11', 'ours · 2 · DFL, both', form='.3f') }} and "
+                "{{ mean('dfl-opt/fig11', 'ours · 4 · DFL, both', form='.3f') }} over 2 and 4 "
+                "nodes.",
             ),
             Contradiction(
                 "ours, *: gradients (CFL) reveal more than both together (DFL)",
                 Cause.EXPECTATION,
                 "We expected a gap as in the paper. With a search relative to the evidence "
-                "gradients give {{dfl-opt/fig11: ours · 1 · CFL, gradient | .3f}} in the mean "
-                "over t, differences alone {{dfl-opt/fig11: ours · 1 · DFL, difference | .3f}}, "
-                "and differences and sum together {{dfl-opt/fig11: ours · 2 · DFL, both | .3f}} "
-                "over 2 nodes and {{dfl-opt/fig11: ours · 4 · DFL, both | .3f}} over 4: at most "
+                "gradients give "
+                "{{ mean('dfl-opt/fig11', 'ours · 1 · CFL, gradient', form='.3f') }} in the mean "
+                "over t, differences alone "
+                "{{ mean('dfl-opt/fig11', 'ours · 1 · DFL, difference', form='.3f') }}, and "
+                "differences and sum together "
+                "{{ mean('dfl-opt/fig11', 'ours · 2 · DFL, both', form='.3f') }} over 2 nodes and "
+                "{{ mean('dfl-opt/fig11', 'ours · 4 · DFL, both', form='.3f') }} over 4: at most "
                 "iterations the difference is below our margin of 0.02.",
             ),
         ),

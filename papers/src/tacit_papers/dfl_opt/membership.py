@@ -118,7 +118,7 @@ ARTIFACTS = (
                 Cause.EXPECTATION,
                 "We asked for a fall of the AUC by 0.02, which would end below chance. The order "
                 "is as expected "
-                "({{dfl-opt/fig7 claim: sums over more nodes reveal less about it}}).",
+                "({{ claim('dfl-opt/fig7', 'sums over more nodes reveal less about it') }}).",
             ),
         ),
         draw=_draw_rocs,

@@ -36,8 +36,8 @@ PROTOCOL = (
 # Why claims about our own attack fail that hold for DLG.
 RELATIVE = (
     "We expected from DLG's figures that differences tell less. With a search relative to the "
-    "evidence they give a mean SSIM of {{dfl-opt/fig4: DFL, ours | .3f}} over all times, and "
-    "gradients cannot give more than 1."
+    "evidence they give a mean SSIM of {{ mean('dfl-opt/fig4', 'DFL, ours', form='.3f') }} over "
+    "all times, and gradients cannot give more than 1."
 )
 QUICKLY = (
     "MNIST only (5,000 digits of it), 10 nodes, 32 hidden units, 2 victims, fewer iterations, "

@@ -156,8 +156,8 @@ def _nothing_learnt(result: ArtifactResult) -> ClaimVerdict:
 LEARNS_NOTHING = (
     "Corollary 1 and Table 3 cannot both hold. With ε₀ = ε/d, as the corollary asks, a sign is "
     "sent as it is with probability 1/2 + ε₀/4: at ε = 8, 0.5001. Models that take such steps end "
-    "near the 10 % of guessing ({{findings/epsilon-vector claim: with ε₀ = ε/d, as in Corollary 1, "
-    "models learn nothing (our claim)}})."
+    "near the 10 % of guessing ({{ claim('findings/epsilon-vector', 'with ε₀ = ε/d, as in "
+    "Corollary 1, models learn nothing (our claim)') }})."
 )
 ARTIFACTS = (
     Artifact(
@@ -179,12 +179,14 @@ ARTIFACTS = (
                 "the stated ε holds for one message, with δ = 10⁻⁵",
                 Cause.CONTRADICTORY,
                 "Section 3.2 keeps the sign of each coordinate with probability e^ε/(e^ε + 1), as "
-                "Algorithm 3 does, and says that “the reconstructed gradient estimates satisfy the "
-                "ε-local differential privacy constraint”. By Theorem 1 a message of d such "
+                "Algorithm 3 does, and says that “the reconstructed gradient estimates satisfy "
+                "the ε-local differential privacy constraint”. By Theorem 1 a message of d such "
                 "coordinates has dε; at δ = 10⁻⁵ this is still "
-                "{{findings/epsilon: one vector, δ = 10⁻⁵ · 0.5 | epsilon ,.0f}} to "
-                "{{findings/epsilon: one vector, δ = 10⁻⁵ · 8 | epsilon ,.0f}}. Corollary 1 asks "
-                "for ε/d per coordinate, with which nothing is learnt (findings/epsilon-vector).",
+                "{{ mean('findings/epsilon', 'one vector, δ = 10⁻⁵ · 0.5', 'epsilon', ',.0f') }} "
+                "to "
+                "{{ mean('findings/epsilon', 'one vector, δ = 10⁻⁵ · 8', 'epsilon', ',.0f') }}. "
+                "Corollary 1 asks for ε/d per coordinate, with which nothing is learnt "
+                "(findings/epsilon-vector).",
             ),
             Contradiction(
                 "the stated ε holds for a run, *",

@@ -237,11 +237,12 @@ ARTIFACTS = (
                 "fresh masks, β = 0.5: models lose nothing against DSGT (points)",
                 Cause.FALSE,
                 "After Theorem 3 the paper says that noise differences can be injected in every "
-                "round without affecting the training. Their sum is zero, but each client moves by "
-                "λ times its own masked tracker, so models stay apart (root mean square of "
-                "‖θᵢ − θ̄‖: {{findings/fresh-masks: 0.5 · fresh masks | consensus_distance .2f}}, "
-                "without masks {{findings/fresh-masks: 0 · no masks | consensus_distance .4f}}). "
-                "Two of three seeds lose 0.7 and 0.8 points; the third ends at 11 %.",
+                "round without affecting the training. Their sum is zero, but each client moves "
+                "by λ times its own masked tracker, so models stay apart (root mean square of ‖θᵢ "
+                "− θ̄‖: {{ mean('findings/fresh-masks', '0.5 · fresh masks', "
+                "'consensus_distance', '.2f') }}, without masks {{ mean('findings/fresh-masks', "
+                "'0 · no masks', 'consensus_distance', '.4f') }}). Two of three seeds lose 0.7 "
+                "and 0.8 points; the third ends at 11 %.",
             ),
         ),
         draw=_draw,

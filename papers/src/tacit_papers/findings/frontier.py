@@ -297,9 +297,9 @@ ARTIFACTS = (
             Contradiction(
                 "private-sgd, ε = 8, batches of 256: no less accurate than dsgt*",
                 Cause.EXPECTATION,
-                "Larger batches do not make up for all of the noise: "
-                "{{findings/frontier: noise with a guarantee · private-sgd, ε = 8, batches of "
-                "256}} against {{findings/frontier: no protection · dsgt}} %.",
+                "Larger batches do not make up for all of the noise: {{ mean('findings/frontier', "
+                "'noise with a guarantee · private-sgd, ε = 8, batches of 256') }} against "
+                "{{ mean('findings/frontier', 'no protection · dsgt') }} %.",
             ),
         ),
         draw=draw,

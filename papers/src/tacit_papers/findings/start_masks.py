@@ -221,12 +221,13 @@ ARTIFACTS = (
                 "Section 6.2 says that LPPA “effectively prevents the adversary from "
                 "reconstructing raw data”. Masks stop DLG, the only attack of the paper. The same "
                 "search with a smoothness prior and a distance relative to the evidence reads the "
-                "sample through them. With larger batches the same masks hide samples: SSIM "
-                "{{findings/start-masks: IID · 4 · masked gradient, β = 0.025 | ssim .2f}} with 4 "
-                "samples and {{findings/start-masks: IID · 16 · masked gradient, β = 0.025 | ssim "
-                ".2f}} with 16, class mean {{findings/start-masks: IID · 4 · masked gradient, "
-                "β = 0.025 | ssim_of_class_mean .2f}} and {{findings/start-masks: IID · 16 · "
-                "masked gradient, β = 0.025 | ssim_of_class_mean .2f}} (IID).",
+                "sample through them. With larger batches the same masks hide samples: SSIM {{ "
+                "mean('findings/start-masks', 'IID · 4 · masked gradient, β = 0.025', 'ssim', "
+                "'.2f') }} with 4 samples and {{ mean('findings/start-masks', 'IID · 16 · masked "
+                "gradient, β = 0.025', 'ssim', '.2f') }} with 16, class mean {{ "
+                "mean('findings/start-masks', 'IID · 4 · masked gradient, β = 0.025', "
+                "'ssim_of_class_mean', '.2f') }} and {{ mean('findings/start-masks', 'IID · 16 · "
+                "masked gradient, β = 0.025', 'ssim_of_class_mean', '.2f') }} (IID).",
             ),
         ),
         draw=leak_figure({IID: "batch size", SKEWED: "batch size", LATER: "round"}, LATER),

@@ -72,10 +72,11 @@ ARTIFACTS = (
             Contradiction(
                 "zeros that count as +1 cost accuracy too",
                 Cause.EXPECTATION,
-                "Mean accuracies are equal ({{findings/zero-signs: zero is +1}} % and "
-                "{{findings/zero-signs: zero by a coin}} % with a coin for zeros), but seeds "
-                "differ by up to 8.6 points either way, so three seeds show no difference. Both "
-                "send something for a zero; a variant that sends nothing was not measured.",
+                "Mean accuracies are equal ({{ mean('findings/zero-signs', 'zero is +1') }} % and "
+                "{{ mean('findings/zero-signs', 'zero by a coin') }} % with a coin for zeros), "
+                "but seeds differ by up to 8.6 points either way, so three seeds show no "
+                "difference. Both send something for a zero; a variant that sends nothing was not "
+                "measured.",
             ),
         ),
         draw=curve_panels(PANELS, "round"),

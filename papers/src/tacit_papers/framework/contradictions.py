@@ -39,7 +39,8 @@ class Contradiction:
         claims: The text of a claim, or a pattern of texts such as `"* · DP"`.
         cause: The kind of explanation.
         argument: What was searched and the best match, or why the claim cannot hold. Places such as
-            `{{lppa/table1: MNIST · LPPA}}` are filled from stored results: see `filled_text`.
+            `{{ mean('lppa/table1', 'MNIST · LPPA') }}` are filled from stored results: see
+            `filled_text`.
     """
 
     claims: str

@@ -190,14 +190,18 @@ ARTIFACTS = (
                 Cause.OPEN,
                 "The paper shows one coordinate of one run, without a number or a window. With a "
                 "window of 500 the sliding mean is the estimate within "
-                f"{{{{rms/fig1: {OWN} · {PD_FAINT} | off_by .2f}}}} %, so this is the error of "
-                f"PD-LMS itself, whose deviation is {{{{rms/fig1: {OWN} · {PD_FAINT} | .1f}}}} dB "
-                f"(DSG {{{{rms/fig1: {OWN} · DSG | .1f}}}}). Searched (rms/search-windows): "
-                "longer windows, which average out what PD-LMS forgets over 1/γ iterations. The "
-                f"mean is off by {{{{rms/fig1: {OWN} · {PD_FAINT} | target_off_by .0f}}}} % with "
-                f"500, {{{{rms/search-windows: 2,000 · {PD_FAINT} | .0f}}}} % with 2,000 and "
-                f"{{{{rms/search-windows: 10,000 · {PD_FAINT} | .0f}}}} % with 10,000. Seeds "
-                "differ more than windows: with 10,000 two are off by 14 and 12 %, one by 51 %. "
+                f"{{{{ mean('rms/fig1', '{OWN} · {PD_FAINT}', 'off_by', '.2f') }}}} %, so this is "
+                "the error of PD-LMS itself, whose deviation is "
+                f"{{{{ mean('rms/fig1', '{OWN} · {PD_FAINT}', form='.1f') }}}} dB "
+                f"(DSG {{{{ mean('rms/fig1', '{OWN} · DSG', form='.1f') }}}}). Searched "
+                "(rms/search-windows): longer windows, which average out what PD-LMS forgets over "
+                "1/γ iterations. The mean is off by "
+                f"{{{{ mean('rms/fig1', '{OWN} · {PD_FAINT}', 'target_off_by', '.0f') }}}} % with "
+                f"500, {{{{ mean('rms/search-windows', '2,000 · {PD_FAINT}', form='.0f') }}}} % "
+                "with 2,000 and "
+                f"{{{{ mean('rms/search-windows', '10,000 · {PD_FAINT}', form='.0f') }}}} % with "
+                "10,000. Seeds differ more than windows: with 10,000 two are off by 14 and 12 %, "
+                "one by 51 %. "
                 "Not varied: γ = 10⁻³, ten times the paper's (noise variances are scaled with it).",
             ),
         ),
@@ -253,10 +257,10 @@ ARTIFACTS = (
                 Cause.OPEN,
                 "The graph, the noise of the measurements and that of PD-LMS are not given. In our "
                 "setting the final deviation of EDSG-RMS minus that of DSG-RMS is "
-                f"{{{{rms/fig3: {ANCHORS} · EDSG-RMS minus {ANCHORS} · DSG-RMS | .2f}}}} dB, minus "
-                "that of PD-LMS "
-                f"{{{{rms/fig3: {ANCHORS} · EDSG-RMS minus {ANCHORS} · PD-LMS | .2f}}}} dB. "
-                "All anchors share one target, and section 3 says that DSG tends to be "
+                f"{{{{ difference('rms/fig3', '{ANCHORS} · EDSG-RMS', '{ANCHORS} · DSG-RMS') }}}} "
+                "dB, minus that of PD-LMS "
+                f"{{{{ difference('rms/fig3', '{ANCHORS} · EDSG-RMS', '{ANCHORS} · PD-LMS') }}}} "
+                "dB. All anchors share one target, and section 3 says that DSG tends to be "
                 "more effective on homogeneous data; by Remark 4 EDSG-RMS can win on sparse "
                 "graphs. Only γ was varied: the printed γ = 4 diverges for all rules with "
                 "directions of length one (1 − γ < −1).",

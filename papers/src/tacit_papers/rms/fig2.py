@@ -162,10 +162,10 @@ ARTIFACTS = (
                 "not given. The paper says only “more effective at mitigating”, which is "
                 "reproduced. With an upper triangular M of deviation 0.1 what is inverted from "
                 "iteration 1,000 on is off from the gradient by "
-                "{{rms/fig2: DSG-RMS | late_gradient_off .0f}} % (DSG-RMS) and "
-                "{{rms/fig2: EDSG-RMS | late_gradient_off .0f}} % (EDSG-RMS), and DLG finds the "
-                "digit. A dense M was not tried. For EDSG-RMS the attack is given what a neighbour "
-                "cannot compute, as in the paper.",
+                "{{ mean('rms/fig2', 'DSG-RMS', 'late_gradient_off', '.0f') }} % (DSG-RMS) and "
+                "{{ mean('rms/fig2', 'EDSG-RMS', 'late_gradient_off', '.0f') }} % (EDSG-RMS), and "
+                "DLG finds the digit. A dense M was not tried. For EDSG-RMS the attack is given "
+                "what a neighbour cannot compute, as in the paper.",
             ),
         ),
         draw=_draw,
