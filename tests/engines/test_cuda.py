@@ -46,7 +46,10 @@ def test_results_are_those_of_the_cpu(name):
     for field, rows in tensors_of(here.state).items():
         torch.testing.assert_close(getattr(there.state, field).cpu(), rows, rtol=1e-6, atol=1e-8)
     assert there.net.bytes_sent == here.net.bytes_sent
-    assert there.observe().loss.mean == pytest.approx(here.observe().loss.mean, rel=1e-6)
+    losses = [simulation.observe().loss for simulation in (there, here)]
+    # Runs with a guarantee record none.
+    if losses != [None, None]:
+        assert losses[0].mean == pytest.approx(losses[1].mean, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("error")

@@ -472,7 +472,9 @@ def test_a_stream_is_opened_to_the_node_of_a_name(listening):
 
 
 @pytest.mark.parametrize(
-    ("name", "roots"), [("c", None), ("b", create_authority(FEDERATION).certificate)]
+    ("name", "roots"),
+    [("c", None), ("b", create_authority(FEDERATION).certificate)],
+    ids=["another name", "another authority"],
 )
 def test_no_stream_is_opened_to_anybody_else(listening, name, roots):
     served = in_thread(lambda: accept(listening))
