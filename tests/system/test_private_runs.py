@@ -19,9 +19,9 @@ def privacy_lines(tacit_here, tmp_path):
     """The lines about privacy that a run with these overrides prints."""
     (tmp_path / "private.toml").write_text(PRIVATE)
 
-    def running(*overrides):
+    def running(*overrides, out="run", words=()):
         sets = [word for override in overrides for word in ("--set", override)]
-        answer = tacit_here("run", "private.toml", "--out", "run", *sets)
+        answer = tacit_here("run", "private.toml", "--out", out, *sets, *words)
         assert answer.code == 0, answer.err
         return [line for line in answer.out.splitlines() if line.startswith("privacy: ")]
 
@@ -29,15 +29,17 @@ def privacy_lines(tacit_here, tmp_path):
 
 
 def test_the_budget_is_printed_with_its_assumption(privacy_lines):
-    (line,) = privacy_lines()
+    line, simulated = privacy_lines()
     assert line == (
         "privacy: ε = 8 of 8 spent at δ = 0.0001 per training sample, "
         "if 4 of 5 clients are honest and connected"
     )
+    assert_mentions(simulated, "a simulation of the guarantee", "--secret-noise")
+    assert privacy_lines(out="secret", words=["--secret-noise"]) == [line]
 
 
 def test_a_run_that_its_budget_stops_says_so(privacy_lines):
-    spent, stopped = privacy_lines("privacy.noise_multiplier=1.0", "run.rounds=20")
+    spent, _, stopped = privacy_lines("privacy.noise_multiplier=1.0", "run.rounds=20")
     used = float(spent.split()[3])
     assert 7 < used <= 8
     assert "of 60 iterations, so the run stopped there" in stopped
@@ -50,7 +52,7 @@ def test_without_noise_no_guarantee_is_claimed(privacy_lines):
 
 
 def test_a_client_as_unit(privacy_lines):
-    (line,) = privacy_lines('privacy.unit="client"', "privacy.honest=3")
+    line, _ = privacy_lines('privacy.unit="client"', "privacy.honest=3")
     assert "per client (all of its data), if 3 of 5 clients are honest and connected" in line
 
 

@@ -51,6 +51,10 @@ def run(
     data: Data = None,
     overrides: Overrides = None,
     resume: Resume = False,
+    secret_noise: Annotated[
+        bool,
+        typer.Option("--secret-noise", help="Samples and noise from a secret key, not the seed."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run one experiment; write its history, checkpoints, summary and report."""
@@ -61,7 +65,8 @@ def run(
     from tacit.record.history import decibels
     from tacit.report.report import write_report
 
-    experiment = load_config(config, overrides or [], print_note)
+    secret = ["run.secret_noise=true"] if secret_noise else []
+    experiment = load_config(config, [*(overrides or []), *secret], print_note)
     with join_process_group(experiment.run.device) as group:
         if group.rank != 0:
             run_config(experiment, out, data_folder=data, resume=resume, group=group)

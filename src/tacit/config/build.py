@@ -72,7 +72,7 @@ class Experiment:
             run.seed,
             run.device,
             run.gradients,
-            run.prg,
+            "secret" if run.secret_noise else run.prg,
             run.precision,
             schedule=self.schedule,
             participation=self.participation,
@@ -84,6 +84,7 @@ class Experiment:
         *,
         gradients: str | None = None,
         hosted: Hosted | None = None,
+        secret: bytes | None = None,
     ) -> Simulation:
         """A simulation before its start; `gradients` overrides the configuration's."""
         setting = self.setting
@@ -93,6 +94,7 @@ class Experiment:
             round_length=self.round_length,
             transcript=transcript,
             hosted=hosted,
+            secret=secret,
         )
 
     def new_transcript(self) -> Transcript | None:

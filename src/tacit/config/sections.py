@@ -303,6 +303,8 @@ class RunSection(Section):
     """Gradients in float32, with products in TF32 (on a GPU), or in bf16 by autocast."""
     prg: Literal["philox", "chacha20"] = "philox"
     """Generator of the noise: "philox" is fast, "chacha20" uses pairwise keys as nodes do."""
+    secret_noise: bool = False
+    """Samples of private sums and noise from a secret key, not from the seed; nodes always do."""
     evaluate_every: PositiveInt = 1
     """Rounds between two history records."""
     metrics: list[str] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import Philox, Randomness
@@ -15,20 +15,26 @@ if TYPE_CHECKING:
 
 
 def make_randomness(
-    prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool
+    prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool, secret: bytes | None = None
 ) -> Randomness:
-    """The source of all clients' noise. Batches and initial weights always come from the seed."""
+    """The source of all clients' noise, and of the samples of private sums.
+
+    Batches and initial weights always come from the seed. `secret` is the key of `prg = "secret"`.
+    """
     if prg == "philox":
         return Philox(seed, task.parameters, task.dtype, pool)
-    if isinstance(prg, str) and prg != "chacha20":
-        raise unknown_name(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
+    names = get_args(Generator)
+    if isinstance(prg, str) and prg not in names:
+        raise unknown_name(f"prg is {prg!r}.", prg, names, also=", or a KeyRing")
     from tacit.privacy.keystreams import KeyRing
 
+    if prg == "secret":
+        if secret is None:
+            raise ValueError("a secret generator needs its key")
+        return KeyRing.from_secret(task.clients, secret).randomness(task.parameters, task.dtype)
     ring = KeyRing.from_seed(task.clients, seed) if isinstance(prg, str) else prg
     if not isinstance(ring, KeyRing):
-        raise unknown_name(
-            f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing"
-        )
+        raise unknown_name(f"prg is a {type(prg).__name__}.", "", names, also=", or a KeyRing")
     if len(ring.names) != task.clients:
         raise Misuse(
             f"The key ring has {len(ring.names)} clients, the task has {task.clients}.",

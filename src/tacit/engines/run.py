@@ -112,7 +112,9 @@ class Run:
             fingerprint="",
             diverged=self.diverged,
             gradients=self.gradients.strategy,
-            privacy=None if budget is None else budget.spent_facts(last.step),
+            privacy=None
+            if budget is None
+            else budget.spent_facts(last.step) | {"simulated": setting.is_simulated, "repeated": 0},
             local=self.local,
         )
         facts = {

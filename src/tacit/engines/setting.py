@@ -21,7 +21,7 @@ from tacit.tasks.task import Task
 if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
-Generator = Literal["philox", "chacha20"]
+Generator = Literal["philox", "chacha20", "secret"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,9 @@ class Setting:
         device: `"cpu"` or a CUDA device.
         gradients: The gradient backend, or `"auto"` to choose the fastest by timing.
         prg: Where noise comes from: `"philox"`, the fast generator; `"chacha20"`, keystreams as
-            real nodes derive them, of keys made from the seed; or given keys.
+            real nodes derive them, of keys made from the seed; `"secret"`, the same of a key that
+            the operating system draws when the run begins, so that no run has the same; or given
+            keys.
         precision: How gradients are computed: in `"float32"`, in `"tf32"` on a GPU, or in `"bf16"`
             by autocast. Models, messages and updates stay as they are.
         metrics: What is recorded beside loss and accuracy: names, or functions by name.
@@ -60,6 +62,11 @@ class Setting:
     def world(self) -> World:
         """The graph of each iteration, who takes part in it, and which messages are late."""
         return World(self.graph, self.schedule, self.participation, int(self.seed))
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether samples and noise follow from a seed that others may know."""
+        return self.prg != "secret"
 
     def require_static(self, what: str) -> None:
         """Raise `Misuse` if the graph changes, clients are absent or messages are late."""

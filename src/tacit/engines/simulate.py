@@ -46,6 +46,7 @@ def simulate(
     device: torch.device | str = "cpu",
     gradients: str = "auto",
     prg: Generator | KeyRing = "philox",
+    secret_noise: bool = False,
     precision: Precision = "float32",
     privacy: Privacy | None = None,
     metrics: Metrics | None = None,
@@ -69,6 +70,9 @@ def simulate(
         device: `"cpu"` or a CUDA device.
         gradients: The gradient backend; `"auto"` chooses the fastest by timing.
         prg: Where noise comes from: `"philox"`, `"chacha20"` or a `KeyRing`.
+        secret_noise: Draw the samples of private sums, and noise, from a key of the operating
+            system's randomness, which is forgotten with the run. Otherwise they follow from the
+            seed, and a guarantee is simulated: whoever knows the seed can subtract the noise.
         precision: How gradients are computed: `"float32"`, `"tf32"` or `"bf16"`.
         privacy: The guarantee that the run must keep, with an algorithm such as
             `tacit.PrivateSGD`; it stops when the budget is spent.
@@ -115,6 +119,12 @@ def simulate(
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
     union, schedule = as_schedule(graph)
+    if secret_noise:
+        if prg != "philox":
+            raise Misuse(
+                "Both prg and secret_noise are given.", "Leave prg out: the key is a new one."
+            )
+        prg = "secret"
     setting = Setting(
         algorithm,
         task,

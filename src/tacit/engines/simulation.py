@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,6 +59,12 @@ class Simulation(Execution):
         transcript: Where to record messages, if anywhere.
         hosted: The clients of this process; default: all. With several processes, all of them must
             make the same calls.
+        secret: The key of a setting whose `prg` is "secret", 32 bytes, the same for all processes;
+            by default a new one.
+
+    Attributes:
+        repeated: Iterations that were computed before, from other keys, and are computed again:
+            the privacy budget pays for them twice.
     """
 
     def __init__(
@@ -68,11 +75,15 @@ class Simulation(Execution):
         round_length: int | None = None,
         transcript: Transcript | None = None,
         hosted: Hosted | None = None,
+        secret: bytes | None = None,
     ) -> None:
         setting.check()
         self.setting = setting
         algorithm, task, graph = setting.algorithm, setting.task, setting.graph
         self.hosted = hosted or Hosted.of(ProcessGroup(), graph)
+        if secret is None and setting.prg == "secret":
+            secret = bytes.fromhex(self.hosted.group.run_on_first(lambda: os.urandom(32).hex()))
+        self.repeated = 0
         group, ids, seed = self.hosted.group, self.hosted.ids, int(setting.seed)
         device = check_device(group.device(setting.device))
         # Each thread has its own copy of a module and its criterion; other losses may not be
@@ -125,7 +136,7 @@ class Simulation(Execution):
             neighbourhood,
             self.net,
             objective,
-            make_randomness(setting.prg, seed, task, pool),
+            make_randomness(setting.prg, seed, task, pool, secret),
             algorithm.gradients_per_step,
             workspace=Workspace(self.net.buffers, pool),
             common_start=algorithm.needs_total,
@@ -168,15 +179,23 @@ class Simulation(Execution):
         """What the run spends of a promised guarantee, if there is one."""
         return self.algorithm.budget
 
-    @cached_property
+    @property
     def allowed_steps(self) -> float:
         """How many iterations the privacy budget allows; infinite without one."""
-        return math.inf if self.budget is None else self.budget.allowed_steps
+        budget = self.budget
+        if budget is None:
+            return math.inf
+        if not self.repeated:
+            return budget.allowed_steps
+        return max(0, min(budget.allowed_steps, budget.steps) - self.repeated)
 
     @property
     def spent_budget(self) -> dict[str, Any] | None:
         """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
-        return None if self.budget is None else self.budget.spent_facts(self.t)
+        if self.budget is None:
+            return None
+        facts = self.budget.spent_facts(self.t + self.repeated)
+        return facts | {"simulated": self.setting.is_simulated, "repeated": self.repeated}
 
     @property
     def local(self) -> Tensor | None:

@@ -35,7 +35,7 @@ MAX_DIFFERENCES, MAX_SHOWN = 5, 60
 NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
 # Keys of [run] that were added later, and what runs did before.
-LATER_RUN_KEYS = {"prg": "philox", "precision": "float32"}
+LATER_RUN_KEYS = {"prg": "philox", "precision": "float32", "secret_noise": False}
 DEFAULT_CLIP = PrivacySection.model_fields["clip"].default
 
 

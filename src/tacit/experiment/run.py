@@ -24,6 +24,7 @@ from tacit.engines.observation import MAX_EVALUATED_CLIENTS
 from tacit.engines.simulation import Simulation
 from tacit.experiment.callbacks import check_metrics, make_callbacks
 from tacit.experiment.folder import RunFolder, fingerprint
+from tacit.experiment.noise_key import NoiseKey
 from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
 from tacit.record.callbacks import close, why_stop
@@ -198,9 +199,15 @@ class _ActiveRun:
         if transcript is not None and saved is not None:
             transcript, _ = transcript_files.load(folder.path)
             transcript.messages = [m for m in transcript.messages if m.tick <= saved.step]
+        self.key: NoiseKey | None = None
+        secret, repeated = group.run_on_first(lambda: self._open_key(saved))
         self.simulation = experiment.simulation(
-            transcript, gradients=saved.gradients if saved else None, hosted=hosted
+            transcript,
+            gradients=saved.gradients if saved else None,
+            hosted=hosted,
+            secret=None if secret is None else bytes.fromhex(secret),
         )
+        self.simulation.repeated = repeated
         text = group.run_on_first(lambda: self._open_folder(saved))
         self.simulation.history = History.from_jsonl(text)
         # Early stopping and checkpoints need all ranks; rank 0 logs.
@@ -253,6 +260,15 @@ class _ActiveRun:
             folder.summary.unlink(missing_ok=True)
         return history
 
+    def _open_key(self, saved: Checkpoint | None) -> tuple[str | None, int]:
+        """Make the key of a run with secret noise; its secret, and the iterations repeated."""
+        if not self.experiment.config.run.secret_noise:
+            return None, 0
+        path, step = self.folder.path, 0 if saved is None else saved.step
+        is_new = not self.folder.config.exists()
+        self.key = NoiseKey(path) if is_new else NoiseKey.continued(path, step)
+        return self.key.secret.hex(), self.key.repeated
+
     def advance(self, stop_requested: threading.Event) -> None:
         """Run to the last iteration, or until a callback ends the run.
 
@@ -265,11 +281,14 @@ class _ActiveRun:
         evaluate_every = keys.evaluate_every * experiment.round_length
         save_every = keys.checkpoint_every * experiment.round_length
         if simulation.state is None:
+            self._allow(simulation.t)
             simulation.start()
         # A resumed run starts wherever it was stopped.
         if simulation.t % evaluate_every == 0:
             self._evaluate()
         while simulation.t < steps and self.stopped is None:
+            if self.key is not None and simulation.t >= self.key.begun:
+                self._allow(min(steps, simulation.t - simulation.t % save_every + save_every))
             simulation.step()
             self.listener.on_step(simulation)
             last = simulation.t == steps
@@ -281,9 +300,17 @@ class _ActiveRun:
             if last or stop or simulation.t % save_every == 0:
                 self._save()
             if stop and not last:
+                self._allow(simulation.t)
                 raise Interrupted(
                     f"Stopped after iteration {simulation.t} of {steps}; the state is saved."
                 )
+        if self.key is not None:
+            self.key.remove()
+
+    def _allow(self, step: float) -> None:
+        """Note that iterations up to `step` may be begun with the secret key, if there is one."""
+        if self.key is not None:
+            self.key.allow(int(step))
 
     def _evaluate(self) -> None:
         callbacks = self.callbacks

@@ -147,7 +147,12 @@ class KeyRing:
     @classmethod
     def from_seed(cls, clients: int, seed: int) -> KeyRing:
         """Derive all keys from a seed. Only for simulations: the seed reveals every secret."""
-        salt, ikm = b"tacit/simulation/1", str(seed).encode()
+        return cls.from_secret(clients, str(seed).encode())
+
+    @classmethod
+    def from_secret(cls, clients: int, secret: bytes) -> KeyRing:
+        """Derive the keys of all clients from one secret, for simulations."""
+        salt, ikm = b"tacit/simulation/1", secret
         names = [str(client) for client in range(clients)]
         secrets = {at: hkdf(ikm, salt, encode_parts(name)) for at, name in enumerate(names)}
         publics = [public_key(secret) for secret in secrets.values()]

@@ -59,6 +59,9 @@ class StoredPrivacy(StoredModel):
     honest: PositiveInt
     extra_delta: NonNegativeFloat
     spent: NonNegativeFloat | None
+    # Runs of version 0.1 drew everything from the seed.
+    simulated: bool = True
+    repeated: NonNegativeInt = 0
 
 
 class StoredConfusion(StoredModel):

@@ -13,6 +13,12 @@ from tacit.privacy.planning import round_up
 # What ε is given for, by unit.
 PER_UNIT = {"sample": "per training sample", "client": "per client (all of its data)"}
 
+SIMULATED = (
+    "this is a simulation of the guarantee: samples and noise follow from the seed in the "
+    "configuration, and whoever knows it can subtract the noise; --secret-noise draws them from a "
+    "secret key"
+)
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -23,19 +29,25 @@ class Spending:
         spent: ε of the iterations that were run; infinite without a guarantee.
         steps: Iterations that were run.
         clients: The number of clients.
+        simulated: Whether samples and noise follow from the seed of the configuration.
+        repeated: Iterations that were computed, and paid for, twice.
     """
 
     budget: Budget
     spent: float
     steps: int
     clients: int
+    simulated: bool = False
+    repeated: int = 0
 
     @classmethod
     def of(cls, privacy: Mapping[str, Any], steps: int, clients: int) -> Spending:
         """From the value of "privacy" in summary.json."""
         values = dict(privacy)
         spent = values.pop("spent")
-        return cls(Budget.from_dict(values), math.inf if spent is None else spent, steps, clients)
+        simulated, repeated = values.pop("simulated", True), values.pop("repeated", 0)
+        budget, epsilon = Budget.from_dict(values), math.inf if spent is None else spent
+        return cls(budget, epsilon, steps, clients, simulated, repeated)
 
     @property
     def has_guarantee(self) -> bool:
@@ -53,6 +65,13 @@ class Spending:
             return ["no guarantee: epsilon is inf, so the sums are masked but have no noise"]
         spent = f"ε = {epsilon_text(self.spent)} of {budget.epsilon:g} spent"
         lines = [f"{spent} at δ = {budget.delta:g} {PER_UNIT[budget.unit]}, {self.assumption}"]
+        if self.simulated:
+            lines.append(SIMULATED)
+        if self.repeated:
+            lines.append(
+                f"{self.repeated:,} iterations were repeated after the run was stopped, and count "
+                "twice"
+            )
         if self.stopped_early:
             lines.append(
                 f"the budget was spent after {self.steps:,} of {budget.steps:,} iterations, "
@@ -63,7 +82,9 @@ class Spending:
     @property
     def stopped_early(self) -> bool:
         """Whether the run ended because another iteration would have exceeded its budget."""
-        return self.budget.allowed_steps <= self.steps < self.budget.steps
+        budget = self.budget
+        released = self.steps + self.repeated
+        return self.steps < budget.steps and min(budget.allowed_steps, budget.steps) <= released
 
 
 def guarantee_text(epsilon: float | None) -> str:

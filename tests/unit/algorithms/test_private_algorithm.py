@@ -331,3 +331,13 @@ def test_a_run_says_what_its_guarantee_for_samples_rests_on():
     assert "precision = 'bf16' does not apply" in remarks(plain, precision="bf16")
     assert remarks(dropping, FEW_CLIENTS, "bf16") == ""
     assert remarks(dropping, Privacy(epsilon=math.inf)) == ""
+
+
+def test_secret_noise_is_new_in_each_run_and_forgotten():
+    one, two = (run(secret_noise=True) for _ in range(2))
+    assert not torch.equal(one.theta, two.theta)
+    assert one.setting.prg == "secret"
+    assert not one.setting.is_simulated
+    assert torch.equal(run().theta, run().theta)
+    message = misuse_message(run, secret_noise=True, prg="chacha20")
+    assert_mentions(message, "prg and secret_noise", "Leave prg out")
