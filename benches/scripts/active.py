@@ -19,13 +19,13 @@ import torch
 import tacit
 from tacit import data, models
 from tacit.algorithms import ALGORITHMS
-from tacit.auditing.active.audit import check_behaviour
 from tacit.auditing.active.behaviours import ECHO, IMPRINT, ISOLATE, OVERRIDE
+from tacit.auditing.active.comparison import check_behaviour
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import Candidates
 from tacit.auditing.attacks.membership_scores import loss_score
-from tacit.auditing.audit import record_iterations
+from tacit.auditing.one_run import record_iterations
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.knowledge import Knowledge

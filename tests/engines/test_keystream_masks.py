@@ -22,7 +22,7 @@ from tacit import (
     simulate,
 )
 from tacit.algorithms.algorithm import tensors_of
-from tacit.auditing import audit as auditing
+from tacit.auditing import one_run as auditing
 from tacit.auditing.options import AuditOptions
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
@@ -217,7 +217,7 @@ def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
 
     monkeypatch.setattr(auditing, "record_iterations", keep)
     options = AuditOptions(iterations=2, attacks=False, heat_map=False)
-    auditing.run_audit(run.setting, ["curious(1)"], options)
+    auditing.audit_one_run(run.setting, ["curious(1)"], options)
     (again,) = recorded
     assert len(again.messages) == len(run.transcript.messages) > 0
     for one, other in zip(again.messages, run.transcript.messages, strict=True):

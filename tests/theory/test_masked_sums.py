@@ -203,6 +203,6 @@ def test_clients_that_are_surrounded_are_known():
     run = run_on_symbols(SumOfGradients(), RING, steps=1)
     knowledge = LinearKnowledge(run, Adversary.curious(2, 4))
     gradient = next(u for u in run.unknowns if u.kind == "gradient" and u.client == 3)
-    assert knowledge.answer(knowledge.vector((gradient, 1.0))).status == "exact"
+    assert knowledge.estimate(knowledge.vector((gradient, 1.0))).status == "exact"
     alone = LinearKnowledge(run, Adversary.curious(2))
-    assert alone.answer(alone.vector((gradient, 1.0))).status == "hidden"
+    assert alone.estimate(alone.vector((gradient, 1.0))).status == "hidden"

@@ -488,7 +488,7 @@ def test_no_linear_unbiased_estimate_has_less_variance(data, seed):
     expected = np.array([least_variance(secrets, noise, target) for target in targets])
     np.testing.assert_allclose(know.variances(queries), expected, rtol=1e-6, atol=1e-9)
     for vector, variance in zip(queries, expected, strict=True):
-        answer = know.answer(vector)
+        answer = know.estimate(vector)
         assert answer.status == (
             "hidden" if np.isinf(variance) else "exact" if variance < 1e-9 else "noisy"
         )

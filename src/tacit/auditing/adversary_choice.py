@@ -109,7 +109,7 @@ def _check_adversaries(
         if adversary.malicious and not isinstance(setting.algorithm, Malicious):
             raise Misuse(
                 f"{adversary} deviates, but this run is one without malicious clients.",
-                "Use tacit.audit or run_audit_with_malicious.",
+                "Use tacit.audit or run_audit.",
             )
         if adversary.corrupt.issuperset(victims):
             raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")

@@ -1,38 +1,16 @@
-"""Runs an audit: who learns what, proved, bounded and measured, for several adversaries."""
+"""Audits of a run by passive and malicious adversaries: the entry that all callers use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
+from tacit.auditing.active.comparison import Comparison
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.adversary_choice import choose_adversaries
-from tacit.auditing.attacks.reconstruction_attacks import (
-    AttackOptions,
-    Progress,
-    why_not_attackable,
-)
-from tacit.auditing.attacks.suite import AttackSuite
-from tacit.auditing.bounds.coalition_bounds import CoalitionBound, coalition_bounds
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import with_whole_run
-from tacit.auditing.canaries.measured import CanaryMeasurements
-from tacit.auditing.findings import AdversaryResult
+from tacit.auditing.one_run import audit_one_run
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
-from tacit.auditing.symbolic.exposure import compute_exposure
-from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage, check_victim
-from tacit.auditing.symbolic.replay import Mismatch, replay, without
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
-from tacit.core.checks import check_count
-from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
-from tacit.engines.simulation import Simulation
-from tacit.record.transcript import Keep, Transcript
-
-MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
 
 def run_audit(
@@ -42,206 +20,53 @@ def run_audit(
 ) -> Audit:
     """Audit the first iterations of a run.
 
+    A malicious adversary without a behaviour is audited with each that applies. Its runs start
+    from the setting: a transcript and final models are of a run without it.
+
     Args:
         setting: What determines the run.
         adversaries: Adversaries or their text, such as "curious(1,4)" or "worst(2)", the two
             neighbours of the first victim that learn most together; by default those of
             `default_adversaries`.
         options: What the audit covers, and how it is done.
+
+    Raises:
+        Misuse: An adversary or a victim does not fit the run, or a behaviour does not apply to it.
     """
-    victims, iterations, report = list(options.victims), options.iterations, options.report
-    check_count("iterations", iterations)
-    if not victims:
-        raise Misuse("No victim is named.", "Name at least one client.")
-    for victim in victims:
-        check_victim(victim, setting.graph.clients)
-    report("running the algorithm on symbols", 0, 1)
-    # Proofs and bounds are about all messages, attacks about the recorded ones.
-    on_symbols = partial(run_on_symbols, setting.algorithm, setting.world, iterations)
-    run = on_symbols(common_start=setting.start_alike)
-    report("comparing symbols with numbers", 0, 1)
-    mismatches = replay(setting.algorithm, setting.world, run, width=setting.task.parameters)
-    run = without(run, mismatches)
-    remarks = _remarks(setting, mismatches)
-    notes: list[str] = []
-    transcript = options.transcript
-    chosen = choose_adversaries(setting, run, adversaries or (), options, notes, remarks)
-    if transcript is None:
-        transcript = record_iterations(setting, chosen, iterations, report)
-    _check_length(transcript, iterations)
-    keep, recorded = transcript.keep, run
-    if keep != Keep(insides=keep.insides, theta0=keep.theta0):
-        recorded = without(on_symbols(keep, common_start=setting.start_alike), mismatches)
-        if run.transcript.row_count > recorded.transcript.row_count:
-            notes.append("attacks on messages that the transcript did not keep")
-    effort = AttackOptions() if options.attacks is True else options.attacks or None
-    canaries = _canaries(setting, run, options, effort or options.canaries, notes, remarks)
-    suite = _suite(setting, chosen, options, effort, notes)
-    messages = _first_iterations(transcript, iterations)
-    results: list[AdversaryResult] = []
-    for adversary in chosen:
-        report(f"computing what {adversary} knows", 0, 1)
-        knowledge = Knowledge(run, adversary)
-        if not knowledge.seen:
-            raise Misuse(
-                f"{adversary} sees no message of this run.",
-                "Choose another, e.g. a neighbour of the victim.",
-            )
-        honest = [victim for victim in victims if victim not in adversary.corrupt]
-        leakage = [Leakage(knowledge, victim) for victim in honest]
-        ledgers = _ledgers(setting, run, adversary, honest, options, mismatches)
-        attacked = leakage
-        if suite is not None and recorded is not run:
-            less = Knowledge(recorded, adversary)
-            attacked = [Leakage(less, victim) for victim in honest]
-        measured = suite.run(attacked, messages) if suite is not None else ([], [])
-        result = AdversaryResult(adversary, leakage, ledgers, *measured)
-        results.append(result if canaries is None else _with_canaries(result, canaries, results))
-    exposure = None
-    clients = setting.graph.clients
-    if options.heat_map or (options.heat_map is None and clients <= MAX_HEAT_MAP):
-        exposure = compute_exposure(
-            run, progress=lambda client: report("computing exposure", client + 1, clients)
-        )
-    coalitions = _coalitions(setting, results, options, remarks)
-    return Audit(
-        setting, iterations, victims, results, exposure, notes, remarks, coalitions=coalitions
-    )
-
-
-def _remarks(setting: Setting, mismatches: Sequence[Mismatch]) -> list[str]:
-    """What a reader must know about the run before any adversary."""
-    task = setting.task
-    remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
-    remarks += setting.algorithm.audit_remarks(setting.graph)
-    if task.disclosure:
-        # Beside the messages that the audit looks at.
-        remarks.append(f"before training, {task.disclosure}")
-    return remarks if task.local is None else [*remarks, task.local.describe()]
-
-
-def _check_length(transcript: Transcript, iterations: int) -> None:
-    if (last := transcript.last_tick) < iterations:
-        raise Misuse(
-            f"The audit needs {iterations} iterations, but the transcript has {last}.",
-            f"Audit at most {last}, or record more.",
-        )
-
-
-def _canaries(
-    setting: Setting,
-    run: SymbolicRun,
-    options: AuditOptions,
-    trials: AttackOptions | None,
-    notes: list[str],
-    remarks: list[str],
-) -> CanaryMeasurements | None:
-    """What measures canaries, where that is asked for and possible."""
-    steps = options.steps
-    if not setting.world.is_static:
-        remarks.append(f"{setting.world}; the proofs follow it, iteration by iteration")
-        if steps is not None and steps > options.iterations:
-            notes.append("bounds for the whole run: their proof needs iterations that are alike")
-        if trials is not None:
-            notes.append("canaries: they need a fixed graph, all clients and no delay")
-        return None
-    if trials is None:
-        return None
-    return CanaryMeasurements(setting, run, steps, trials, options.report, notes)
-
-
-def _suite(
-    setting: Setting,
-    chosen: Sequence[Adversary],
-    options: AuditOptions,
-    effort: AttackOptions | None,
-    notes: list[str],
-) -> AttackSuite | None:
-    """The attacks, where they are asked for and possible."""
-    if effort is None:
-        return None
-    if (reason := why_not_attackable(setting.task)) is not None:
-        notes.append(reason)
-        return None
-    return AttackSuite(
-        setting,
-        list(options.victims),
-        options.delta,
-        effort,
-        options.final,
-        options.report,
-        notes,
-        adversaries=chosen,
-        iterations=options.iterations,
-        steps=options.steps,
-    )
-
-
-def _ledgers(
-    setting: Setting,
-    run: SymbolicRun,
-    adversary: Adversary,
-    victims: Sequence[int],
-    options: AuditOptions,
-    mismatches: Sequence[Mismatch],
-) -> list[Ledger]:
-    """What is bounded for each victim, in the audited iterations and in the whole run."""
-    clip, parameters, steps = setting.task.clip, setting.task.parameters, options.steps
-    bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
-    ledgers = [bound(victim, delta=options.delta, mismatches=mismatches) for victim in victims]
-    if steps is None or steps <= options.iterations:
-        return ledgers
-    if not setting.world.is_static:
-        return [replace(ledger, run_steps=steps) for ledger in ledgers]
-    return [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
-
-
-def _with_canaries(
-    result: AdversaryResult, canaries: CanaryMeasurements, others: Sequence[AdversaryResult]
-) -> AdversaryResult:
-    """The result with its canaries; those of others are used again if they see the same."""
-    earlier = [measured for other in others for measured in other.canaries]
-    return replace(result, canaries=canaries.of(result.adversary, result.ledgers, earlier))
-
-
-def _coalitions(
-    setting: Setting,
-    results: Sequence[AdversaryResult],
-    options: AuditOptions,
-    remarks: list[str],
-) -> list[CoalitionBound]:
-    """Bounds for coalitions of every size, if noisy sums are all that they learn."""
-    if all(ledger.only_sum_of is None for result in results for ledger in result.ledgers):
-        return []
-    options.report("bounding what coalitions learn", 0, 1)
-    found = coalition_bounds(setting, options.steps or options.iterations, options.delta)
-    shown = {len(one.example) for one in found}
-    if found and (missing := sorted(set(range(1, setting.graph.clients)) - shown)):
-        remarks.append(f"coalitions of {missing[0]} to {missing[-1]} clients are not all shown")
-    return found
-
-
-def record_iterations(
-    setting: Setting, adversaries: Sequence[Adversary], iterations: int, report: Progress
-) -> Transcript:
-    """The messages of the first iterations, and what corrupt clients hold."""
-    insides = sorted({client for adversary in adversaries for client in adversary.corrupt})
-    theta0 = any(adversary.knows_theta0 for adversary in adversaries)
-    transcript = Transcript(Keep(insides=tuple(insides), theta0=theta0))
-    simulation = Simulation(setting, transcript=transcript)
-    simulation.start()
-    for iteration in range(iterations):
-        simulation.step()
-        report("recording messages", iteration + 1, iterations)
-    return transcript
-
-
-def _first_iterations(transcript: Transcript, iterations: int) -> Transcript:
-    """The messages up to an iteration, on the CPU."""
-    messages = [message for message in transcript.messages if message.tick <= iterations]
+    active, passive = [], []
+    for given in adversaries or ():
+        malicious = _malicious(given, setting.task.names)
+        if malicious is None:
+            passive.append(given)
+        else:
+            active.append(malicious)
+    honest = None
+    if passive or not active:
+        honest = audit_one_run(setting, passive or None, options)
+        if not active:
+            return honest
+    comparison = Comparison(setting, options)
+    if options.transcript is not None or options.final is not None:
+        comparison.remarks["malicious clients are simulated anew, from the configuration"] = None
+    for adversary in active:
+        for victim in options.victims:
+            comparison.add(adversary, victim)
+    compared = comparison.audit()
+    if honest is None:
+        return compared
     return replace(
-        transcript,
-        steps=iterations,
-        messages=[replace(message, rows=message.rows.cpu()) for message in messages],
-        held={unknown: row.cpu() for unknown, row in transcript.held.items()},
+        honest,
+        results=[*honest.results, *compared.results],
+        notes=list(dict.fromkeys((*honest.notes, *compared.notes))),
+        remarks=list(dict.fromkeys((*honest.remarks, *compared.remarks))),
+        gains=compared.gains,
     )
+
+
+def _malicious(given: Adversary | str, names: tuple[str, ...]) -> Adversary | None:
+    """The adversary if it has malicious clients."""
+    if isinstance(given, str):
+        if "malicious" not in given:
+            return None
+        given = Adversary.parse(given)
+    return replace(given, names=names) if given.malicious else None

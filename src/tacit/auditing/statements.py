@@ -74,8 +74,10 @@ def proved(leakage: Leakage, question: Question) -> str:
     exact, noisy, count = series.indices("exact"), series.indices("noisy"), len(series.when)
     parts = []
     if exact:
-        answers = [series.answer(index) for index in exact[:GAINS]]
-        gains = [answer.combination.gain for answer in answers if answer.combination is not None]
+        estimates = [series.estimate(index) for index in exact[:GAINS]]
+        gains = [
+            estimate.combination.gain for estimate in estimates if estimate.combination is not None
+        ]
         parts.append(f"{len(exact)} of {count} exactly (gain {_range(min(gains), max(gains))})")
     if noisy:
         deviations = np.sqrt(series.variances[noisy])

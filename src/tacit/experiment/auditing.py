@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.audit import run_audit
 from tacit.auditing.client_names import client_position, with_positions
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
@@ -210,7 +210,7 @@ def audit(
         final=final,
         progress=progress,
     )
-    return run_audit_with_malicious(setting, adversaries, options)
+    return run_audit(setting, adversaries, options)
 
 
 def _check_arguments(adversaries: Any, iterations: Any, attacks: Any) -> None:

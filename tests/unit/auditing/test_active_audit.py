@@ -8,10 +8,10 @@ import torch
 
 import tacit
 from tacit import data, models
-from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.active.gains import Gain, Membership, Outcome, gain_cells, gain_summary
-from tacit.auditing.active.recovered import Recovered
+from tacit.auditing.active.recovered import RecoveredSamples
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.core.errors import Misuse
@@ -39,7 +39,7 @@ def setting(algorithm, model="mlp", **options):
 
 
 def audited(algorithm, adversary, attacks=LITTLE, model="mlp", iterations=2, **options):
-    return run_audit_with_malicious(
+    return run_audit(
         setting(algorithm, model),
         [adversary] if isinstance(adversary, str) else adversary,
         AuditOptions(iterations=iterations, steps=4, attacks=attacks, heat_map=False, **options),
@@ -141,7 +141,7 @@ def test_echo_needs_a_victim_that_sends_to_it():
     graph = tacit.Topology(3, edges, directed=True, name="cycle").mixing("sinkhorn")
     task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.zeros(3, 2))
     with pytest.raises(Misuse, match="does not see what client 0 sends"):
-        run_audit_with_malicious(
+        run_audit(
             Setting(tacit.DSGT(lr=0.1), task, graph),
             ["malicious(1):echo"],
             AuditOptions(iterations=2, attacks=False),
@@ -153,7 +153,7 @@ def test_echo_needs_a_victim_that_sends_to_it():
 
 def outcome(recovered, auc):
     member = None if auc is None else Membership("loss", auc, auc - 0.1, auc + 0.1)
-    return Outcome((Recovered("gradient", 1, 16, recovered),), member)
+    return Outcome((RecoveredSamples("gradient", 1, 16, recovered),), member)
 
 
 def test_a_gain_is_more_than_chance():
@@ -175,12 +175,12 @@ def test_a_gain_is_more_than_chance():
 
 def test_evidence_that_only_the_active_adversary_has_counts_from_zero():
     gain = Gain("m", 0, "0", Outcome((), None), outcome(9, None))
-    assert gain.most == (0, Recovered("gradient", 1, 16, 9))
+    assert gain.most == (0, RecoveredSamples("gradient", 1, 16, 9))
     assert gain_cells(gain)[-1] == "– → –"
 
 
 def test_every_kind_of_evidence_is_shown():
-    found = Recovered("gradient", 1, 16, 9), Recovered("sum", 3, 192, 40)
+    found = RecoveredSamples("gradient", 1, 16, 9), RecoveredSamples("sum", 3, 192, 40)
     gain = Gain("m", 0, "0", outcome(2, None), Outcome(found, None))
     assert gain_cells(gain, "; ")[:3] == ["gradient; sum × 3", "2 → 9; 0 → 40", "16; 192"]
     nothing = Gain("m", 0, "0", Outcome((), None), Outcome((), None))

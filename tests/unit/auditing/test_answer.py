@@ -15,7 +15,7 @@ from tacit import PrivateSGD, Topology
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing import answer as module
 from tacit.auditing.active.gains import Gain, Outcome
-from tacit.auditing.active.recovered import Recovered
+from tacit.auditing.active.recovered import RecoveredSamples
 from tacit.auditing.answer import answer_of
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
@@ -166,7 +166,7 @@ def test_a_refuted_bound_is_no():
 def test_malicious_clients_that_rebuild_data():
     audit = private("curious(1)")
     nothing = Outcome((), None)
-    rebuilt = Outcome((Recovered("gradient", 1, 10, 9),), None)
+    rebuilt = Outcome((RecoveredSamples("gradient", 1, 10, 9),), None)
     answer = answer_of(replace(audit, gains=[Gain("malicious(1):echo", 0, "0", nothing, rebuilt)]))
     assert answer.level == "no"
     assert "recovers 9 of 10" in answer.reason

@@ -198,7 +198,7 @@ def test_the_derived_numbers_are_the_gradients(task, kind):
     knowledge = LinearKnowledge(run, Adversary.eavesdropper())
     exact = 0
     for gradient in run.gradients(0):
-        answer = knowledge.answer(knowledge.vector((gradient, 1.0)))
+        answer = knowledge.estimate(knowledge.vector((gradient, 1.0)))
         if answer.status != "exact":
             continue
         exact += 1

@@ -160,7 +160,7 @@ def test_first_models_that_are_known_must_have_been_recorded():
 
 def test_an_empty_combination_is_zero():
     know = found(LPPA, "curious(1)").knowledge
-    zero = know.answer(know.vector()).combination
+    zero = know.estimate(know.vector()).combination
     assert (zero.messages, zero.own) == ((), ())
     assert apply_combination(zero, know, numbers(LPPA, [1])).item() == 0
 

@@ -46,7 +46,7 @@ def combination(answer):
 def test_exact_as_a_difference_of_messages(narrow):
     know = knowledge_of([1.0, 0, 3, 0], [1, 2, 3, 0], narrow=narrow)
     assert len(know.basis) == 2
-    answer = know.answer(know.vector((G1, 1.0)))
+    answer = know.estimate(know.vector((G1, 1.0)))
     assert (answer.status, answer.variance, answer.noise) == ("exact", 0.0, ())
     messages, own = combination(answer)
     assert messages == pytest.approx({(1, 0): 0.5, (0, 0): -0.5})
@@ -56,7 +56,7 @@ def test_exact_as_a_difference_of_messages(narrow):
 
 def test_noisy_names_the_noise_and_its_variance():
     know = knowledge_of([1.0, 0, 2, 0], [1, 1, 0, 0])
-    answer = know.answer(know.vector((G0, 3.0)))
+    answer = know.estimate(know.vector((G0, 3.0)))
     assert answer.status == "noisy"
     assert answer.variance == pytest.approx(144)  # 6 · a deviation of 2
     assert dict(answer.noise) == pytest.approx({NOISE: 6.0})
@@ -66,7 +66,7 @@ def test_noisy_names_the_noise_and_its_variance():
 def test_independent_noise_is_averaged():
     other = Unknown("noise", 1, 0, tag="n")
     know = knowledge_over({G0: None, NOISE: 1.0, other: 2.0}, [[1, 1, 0], [1, 0, 1]])
-    answer = know.answer(know.vector((G0, 1.0)))
+    answer = know.estimate(know.vector((G0, 1.0)))
     assert answer.variance == pytest.approx(1 / (1 / 1 + 1 / 4))  # weights by precision
     assert combination(answer)[0] == pytest.approx({(0, 0): 0.8, (0, 1): 0.2})
 
@@ -74,17 +74,17 @@ def test_independent_noise_is_averaged():
 def test_hidden_under_other_secrets():
     know = knowledge_of([1.0, 1, 0, 0])
     for unknown in (G0, G1):
-        answer = know.answer(know.vector((unknown, 1.0)))
+        answer = know.estimate(know.vector((unknown, 1.0)))
         assert (answer.status, answer.variance, answer.combination) == ("hidden", None, None)
     assert np.isinf(know.variances(np.eye(4)[:2])).all()
-    assert know.answer(know.vector((G0, 2.0), (G1, 2.0))).status == "exact"
+    assert know.estimate(know.vector((G0, 2.0), (G1, 2.0))).status == "exact"
 
 
 def test_own_unknowns_are_subtracted():
     know = knowledge_of([1.0, 0, 0, 5])
     assert know.hidden == [G0, G1, NOISE]
     # 2·g = 2·message − 10·own, and the target contains its own gradient once.
-    answer = know.answer(know.vector((G0, 2.0), (OWN, 1.0)))
+    answer = know.estimate(know.vector((G0, 2.0), (OWN, 1.0)))
     messages, own = combination(answer)
     assert messages == pytest.approx({(0, 0): 2.0})
     assert own == pytest.approx({OWN: 9.0})
@@ -93,15 +93,15 @@ def test_own_unknowns_are_subtracted():
     transcript = Transcript(Keep(), 3, know.run.transcript.edges, 1, sent, held)
     numbers = apply_combination(answer.combination, know, transcript)
     assert numbers.tolist() == [2 * 50.5 - 90, -8 + 9]
-    assert know.answer(know.vector((OWN, 1.0))).status == "exact"
+    assert know.estimate(know.vector((OWN, 1.0))).status == "exact"
     outsider = knowledge_of([1.0, 0, 0, 5], adversary=EAVESDROPPER)
-    assert outsider.answer(outsider.vector((G0, 1.0))).status == "hidden"
+    assert outsider.estimate(outsider.vector((G0, 1.0))).status == "hidden"
 
 
 def test_own_noise_is_subtracted():
     shared = Unknown("noise", 0, 0, 1, "delta")
     know = knowledge_over({G0: None, shared: 2.0}, [[1, 1]], adversary=Adversary.curious(1))
-    answer = know.answer(know.vector((G0, 1.0)))
+    answer = know.estimate(know.vector((G0, 1.0)))
     assert answer.status == "exact"
     sent = [Message(0, "mix", "x", torch.tensor([[7.0]]), torch.tensor([0]))]
     edges = know.run.transcript.edges
@@ -113,7 +113,7 @@ def test_without_messages_everything_is_hidden():
     know = Knowledge(run_on_symbols(tacit.DSGT(lr=0.1), RING, 2), Adversary.server())
     assert (len(know.basis), know.seen) == (0, [])
     gradient = know.vector((G0, 1.0))
-    assert know.answer(gradient).status == "hidden"
+    assert know.estimate(gradient).status == "hidden"
     assert know.variances(gradient[None]).tolist() == [np.inf]
 
 
@@ -132,7 +132,7 @@ def test_combinations_equal_their_targets(adversary):
     know = Knowledge(run, adversary)
     for when in range(3):
         vector = know.vector((Unknown("gradient", when, 0), 1.0))
-        answer = know.answer(vector)
+        answer = know.estimate(vector)
         total = np.zeros(len(run.unknowns))
         for (message, row), a in answer.combination.messages:
             sent = run.transcript.messages[message].rows[row].numpy()
@@ -152,7 +152,7 @@ def test_batched_and_single_answers_agree():
     run = run_on_symbols(tacit.LPPA(lr=0.1, fresh=True), RING, 5)
     know = Knowledge(run, Adversary.curious(1))
     vectors = np.stack([know.vector((u, 1.0)) for u in run.unknowns])
-    single = [know.answer(vector) for vector in vectors]
+    single = [know.estimate(vector) for vector in vectors]
     variances = [np.inf if a.variance is None else a.variance for a in single]
     np.testing.assert_allclose(know.variances(vectors), variances, rtol=1e-9)
     assert (know.exact(vectors) == [a.status == "exact" for a in single]).all()
@@ -197,5 +197,5 @@ def test_very_small_noise_still_counts():
     mask = Unknown("noise", 0, 0, 1, "mask")
     scales = {G0: None, h: None, small[0]: 1e-3, small[1]: 1e-3, mask: 1e6}
     know = knowledge_over(scales, [[1, 0, 1, 0, 1], [0, 1, 0, 1, -1]])
-    answer = know.answer(know.vector((G0, 1.0), (h, 1.0)))
+    answer = know.estimate(know.vector((G0, 1.0), (h, 1.0)))
     assert (answer.status, answer.variance) == ("noisy", pytest.approx(2e-6))

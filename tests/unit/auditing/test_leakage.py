@@ -52,7 +52,7 @@ def test_statuses_agree_with_answers():
             leakage = leakage_of(adversary, victim)
             for question in QUESTIONS:
                 series = leakage.of(question)
-                answers = [series.answer(index) for index in range(len(series.when))]
+                answers = [series.estimate(index) for index in range(len(series.when))]
                 assert [answer.status for answer in answers] == series.statuses
                 variances = [
                     np.inf if answer.variance is None else answer.variance for answer in answers

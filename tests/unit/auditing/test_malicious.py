@@ -16,7 +16,7 @@ from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, Substitute, s
 from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
-from tacit.auditing.audit import record_iterations, run_audit
+from tacit.auditing.one_run import audit_one_run, record_iterations
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
@@ -94,9 +94,9 @@ def test_bad_text(text, words):
         Adversary.parse(text)
 
 
-def test_run_audit_alone_refuses_a_malicious_adversary():
-    with pytest.raises(Misuse, match="run_audit_with_malicious"):
-        run_audit(
+def test_an_audit_of_one_run_refuses_a_malicious_adversary():
+    with pytest.raises(Misuse, match="without malicious clients"):
+        audit_one_run(
             Setting(made("dsg"), quadratic(5), RING),
             ["malicious(1):echo"],
             AuditOptions(attacks=False),
@@ -271,7 +271,7 @@ def test_arbitrary_rows_reach_every_honest_client_that_hears_them(name):
 def test_bounds_hold_whatever_malicious_clients_send(algorithm, norm, whole):
     setting = Setting(algorithm, quadratic(5, norm), RING)
     options = {"iterations": 3, "steps": 12}
-    audit = run_audit(
+    audit = audit_one_run(
         setting, ["curious(1)"], AuditOptions(attacks=False, heat_map=False, **options)
     )
     passive = audit.results[0].ledgers[0]
@@ -315,7 +315,7 @@ class Shares(Algorithm):
 def test_numbers_that_scale_noise_and_that_malicious_clients_choose_leave_no_bound():
     setting = Setting(Shares(), quadratic(5, "l2"), RING)
     options = AuditOptions(iterations=3, attacks=False, heat_map=False)
-    curious = run_audit(setting, ["curious(1)"], options)
+    curious = audit_one_run(setting, ["curious(1)"], options)
     assert math.isfinite(curious.results[0].ledgers[0].upper.epsilon)
     found = bound_for_any_rows(setting, Adversary.deviating(1), 0, 3)
     assert math.isinf(found.upper.epsilon)

@@ -7,7 +7,6 @@ import torch
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
-from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
 from tacit.engines.setting import Setting
@@ -60,5 +59,5 @@ def test_nothing_that_is_bounded_gets_better(rule):
 def test_malicious_clients_are_not_certified(behaviour):
     adversary = f"malicious({NEIGHBOURS[0]}){behaviour}"
     algorithm = tacit.Robust(tacit.DSG(lr=0.1))
-    message = misuse_message(run_audit_with_malicious, setting(algorithm), [adversary], OPTIONS)
+    message = misuse_message(run_audit, setting(algorithm), [adversary], OPTIONS)
     assert_mentions(message, "robust", "not known")

@@ -8,7 +8,8 @@ import torch
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score
 
-from tacit.auditing.scoring.roc import Roc, clopper_pearson
+from tacit.auditing.scoring.clopper_pearson import clopper_pearson
+from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
 
 
@@ -107,7 +108,7 @@ def test_true_positives_at_low_false_positive_rates():
     members = np.concatenate([np.full(30, 995.5), np.full(20, 989.5), np.full(50, 5.5)])
     at, rarer = Roc.from_scores(members, others).at
     assert (at.fpr, at.tpr, at.reason) == (0.01, 0.5, None)
-    assert at.interval == clopper_pearson(50, 100)
+    assert at.interval == tuple(map(float, clopper_pearson(50, 100, 0.025)))
     assert rarer.tpr is rarer.interval is None
     assert "1,000 non-members are too few for a rate of 0.001: it needs 10,000" in rarer.reason
     tied = np.where(others >= 989, 989.0, others)  # eleven in one step: taking it would be too many
@@ -124,11 +125,11 @@ def test_no_rate_from_too_few_non_members():
 
 def test_clopper_pearson_by_its_definition():
     for found, of in itertools.product((0, 1, 7, 20), (20,)):
-        low, high = clopper_pearson(found, of)
+        low, high = clopper_pearson(found, of, 0.025)
         assert found == 0 or binom.sf(found - 1, of, low) == pytest.approx(0.025, rel=1e-8)
         assert found == of or binom.cdf(found, of, high) == pytest.approx(0.025, rel=1e-8)
-    assert clopper_pearson(0, 20)[0] == 0
-    assert clopper_pearson(20, 20)[1] == 1
+    assert clopper_pearson(0, 20, 0.025)[0] == 0
+    assert clopper_pearson(20, 20, 0.025)[1] == 1
 
 
 def test_plain_values_for_json():

@@ -31,7 +31,7 @@ from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.cli.audit import print_audit
+from tacit.cli.audit_tables import print_audit
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
 from tacit.experiment import auditing

@@ -47,12 +47,12 @@ def test_constant_gradients_are_computed_at_any_distance(algorithm):
     exact = LinearKnowledge(run, SPY)
     for victim in range(1, 6):
         first = run.gradients(victim)[0]
-        answer = knowledge.answer(knowledge.vector((first, 1.0)))
+        answer = knowledge.estimate(knowledge.vector((first, 1.0)))
         found = apply_combination(answer.combination, knowledge, recorded)
         assert torch.allclose(found, values[run.columns[first]], rtol=1e-5, atol=1e-5)
     # Without the assumption the opposite client is not known.
     opposite = run.gradients(3)[0]
-    assert exact.answer(exact.vector((opposite, 1.0))).status == "hidden"
+    assert exact.estimate(exact.vector((opposite, 1.0))).status == "hidden"
 
 
 @settings(max_examples=20, deadline=None)
@@ -61,7 +61,7 @@ def test_the_error_is_the_predicted_factor_times_the_change(seed, victim):
     run = run_on_symbols(tacit.DSG(lr=0.1), RING, STEPS, common_start=True)
     knowledge = LinearKnowledge(with_slow_gradients(run, SPY), SPY)
     first = run.gradients(victim)[0]
-    answer = knowledge.answer(knowledge.vector((first, 1.0)))
+    answer = knowledge.estimate(knowledge.vector((first, 1.0)))
     recorded, values = messages_of_constant_gradients(run, walk=0.01, seed=seed)
     error = apply_combination(answer.combination, knowledge, recorded) - values[run.columns[first]]
     # Four coordinates, each normal: six deviations are out of reach.

@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import nn
 
 import tacit
-from tacit.cli.audit import print_audit
+from tacit.cli.audit_tables import print_audit
 from tacit.core.errors import Misuse
 from tacit.report.report import write_report
 

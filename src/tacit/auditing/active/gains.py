@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.auditing.active.recovered import Recovered
+from tacit.auditing.active.recovered import RecoveredSamples
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 
 ONE_SIDED = 1.645  # standard deviations that a normal variable exceeds with probability 5 %
@@ -35,10 +35,10 @@ class Membership:
 class Outcome:
     """What one adversary measured about one victim."""
 
-    recovered: tuple[Recovered, ...]
+    recovered: tuple[RecoveredSamples, ...]
     membership: Membership | None
 
-    def of(self, kind: str) -> Recovered | None:
+    def of(self, kind: str) -> RecoveredSamples | None:
         return next((one for one in self.recovered if one.kind == kind), None)
 
 
@@ -53,7 +53,7 @@ class Gain:
     active: Outcome
 
     @property
-    def pairs(self) -> list[tuple[int, Recovered]]:
+    def pairs(self) -> list[tuple[int, RecoveredSamples]]:
         """For each kind of evidence: samples recovered passively, and actively."""
         return [
             (0 if (before := self.passive.of(one.kind)) is None else before.recovered, one)
@@ -61,7 +61,7 @@ class Gain:
         ]
 
     @property
-    def most(self) -> tuple[int, Recovered] | None:
+    def most(self) -> tuple[int, RecoveredSamples] | None:
         """The kind of evidence that gained most."""
         return max(self.pairs, key=lambda pair: pair[1].recovered - pair[0], default=None)
 

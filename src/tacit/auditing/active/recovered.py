@@ -24,7 +24,7 @@ MAX_VALUES = 5  # of one kind that are read
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredSamples:
     """Samples that one kind of evidence revealed."""
 
     kind: Kind
@@ -43,7 +43,7 @@ def count_recovered(
     truth: Truth,
     inversions: Sequence[ReconstructionResult] = (),
     most: int = MAX_VALUES,
-) -> list[Recovered]:
+) -> list[RecoveredSamples]:
     """The samples that each kind of evidence revealed, read from the first layer or inverted.
 
     Evidence is exact, or noisy where none of its kind is exact. Nothing is counted where gradients
@@ -56,7 +56,7 @@ def count_recovered(
         inversions: Further guesses of the adversary.
         most: Pieces of evidence of one kind to read, the first ones.
     """
-    counts: list[Recovered] = []
+    counts: list[RecoveredSamples] = []
     if leakage.knowledge.run.samplings:
         return counts
     for question in ABOUT_GRADIENTS:
@@ -76,7 +76,7 @@ def count_recovered(
     return counts
 
 
-def _count(known: list[Evidence], truth: Truth, guesses: list[Tensor]) -> Recovered:
+def _count(known: list[Evidence], truth: Truth, guesses: list[Tensor]) -> RecoveredSamples:
     samples = _samples((term for one in known for term in one.terms), truth)
     if isinstance(truth.task.loss, ModuleLoss):
         layer = first_linear(truth.task.loss.flat, samples.shape[1:])
@@ -89,7 +89,7 @@ def _count(known: list[Evidence], truth: Truth, guesses: list[Tensor]) -> Recove
         if len(guessed):
             errors = torch.cdist(true, guessed).square() / true.shape[1]
             recovered = int((errors.min(1).values < MAX_MSE).sum())
-    return Recovered(known[0].kind, len(known), len(samples), recovered)
+    return RecoveredSamples(known[0].kind, len(known), len(samples), recovered)
 
 
 def _samples(terms: Iterable[Unknown], truth: Truth) -> Tensor:

@@ -29,11 +29,11 @@ def approximate_gradients(leakages: list[Leakage], transcript: Transcript) -> li
     found = []
     for leakage in open_ones:
         gradient = leakage.gradients[0]
-        answer = knowledge.answer(knowledge.vector((gradient, 1.0)))
-        if answer.combination is None or answer.variance is None:
+        estimate = knowledge.estimate(knowledge.vector((gradient, 1.0)))
+        if estimate.combination is None or estimate.variance is None:
             continue
-        values = apply_combination(answer.combination, knowledge, transcript)
-        deviation = scale * math.sqrt(answer.variance)
+        values = apply_combination(estimate.combination, knowledge, transcript)
+        deviation = scale * math.sqrt(estimate.variance)
         error, size = deviation * math.sqrt(len(values)), float(values.norm())
         if error > WORST * size:
             continue
@@ -47,8 +47,8 @@ def approximate_gradients(leakages: list[Leakage], transcript: Transcript) -> li
                 values,
                 None if point is None else point[None],
                 deviation,
-                answer.combination.gain,
-                relative_rounding(answer.combination, values, transcript),
+                estimate.combination.gain,
+                relative_rounding(estimate.combination, values, transcript),
                 f"gradients change little from iteration to iteration; by what the messages do "
                 f"not fit, the estimate is off by {error / size:.0%} or more",
             )

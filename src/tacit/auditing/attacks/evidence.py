@@ -110,18 +110,18 @@ def evidence(
 ) -> Evidence | None:
     """The numbers behind one answer of a series; None if it is hidden."""
     knowledge, victim = leakage.knowledge, leakage.victim
-    answer = leakage.of(question).answer(index)
-    if answer.combination is None:
+    estimate = leakage.of(question).estimate(index)
+    if estimate.combination is None:
         return None
-    values = apply_combination(answer.combination, knowledge, transcript)
-    deviation = float(answer.variance or 0.0) ** 0.5
+    values = apply_combination(estimate.combination, knowledge, transcript)
+    deviation = float(estimate.variance or 0.0) ** 0.5
     gain, rounding = (
-        answer.combination.gain,
-        relative_rounding(answer.combination, values, transcript),
+        estimate.combination.gain,
+        relative_rounding(estimate.combination, values, transcript),
     )
     if question in ("model", "image"):
         return Evidence(question, victim, (), (), values, None, deviation, gain, rounding)
-    noisy = question == "gradient" and answer.status == "noisy"
+    noisy = question == "gradient" and estimate.status == "noisy"
     kind: Kind = "noisy gradient" if noisy else question
     terms, coefficients = leakage.terms(question, index)
     points = [known_point(knowledge, term, transcript) for term in terms]
@@ -188,10 +188,10 @@ def known_point(
 
 def _known_row(knowledge: LinearKnowledge, row: Tensor, transcript: Transcript) -> Tensor | None:
     """The numbers of a row of coefficients, if it is exactly known."""
-    answer = knowledge.answer(knowledge.pad(row))
-    if answer.status != "exact" or answer.combination is None:
+    estimate = knowledge.estimate(knowledge.pad(row))
+    if estimate.status != "exact" or estimate.combination is None:
         return None
-    return apply_combination(answer.combination, knowledge, transcript)
+    return apply_combination(estimate.combination, knowledge, transcript)
 
 
 def _check_same_run(symbolic: Transcript, recorded: Transcript) -> None:

@@ -166,7 +166,7 @@ def _upper_bound(
         series = leakage.of(question)
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]), adversary.names)
-            return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
+            return Bound.none(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
     sensitivity = 1.0 if clip is None else clip.sensitivity
     depends = trace_dependence(view, adversary, victim, sensitivity)
     if depends.obstacle is not None:

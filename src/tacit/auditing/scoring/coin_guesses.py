@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
+from tacit.auditing.scoring.clopper_pearson import Array, clopper_pearson
 from tacit.auditing.scoring.roc import as_scores
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
@@ -52,7 +53,6 @@ from tacit.privacy.accounting.sampled_gaussian import (
     sampled_gaussian_epsilon,
 )
 
-Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
 PILOT = 4  # one in so many trials is used to choose the threshold
 # Shares of coins that are guessed: tried on the pilot, or in one run, where each costs confidence.
@@ -105,8 +105,8 @@ def independent_trials_bound(
     # One of many thresholds will look good by chance. A stricter tail prefers one that does not.
     strict = 1 - (1 - confidence) / len(tried)
     chosen = max(tried, key=lambda x: _at_least(scores[pilot], coins[pilot], x, delta, strict)[0])
-    found = _at_least(scores[rest], coins[rest], chosen, delta, confidence)
-    return CoinBound(max(0.0, found[0]), float(delta), float(confidence), len(rest), *found[1:])
+    epsilon, *counts = _at_least(scores[rest], coins[rest], chosen, delta, confidence)
+    return CoinBound(max(0.0, epsilon), float(delta), float(confidence), len(rest), *counts)
 
 
 def _thresholds(scores: Array) -> list[tuple[float, float]]:
@@ -254,8 +254,8 @@ def sampled_trade_off_epsilon(
 
 
 def _lower_limit(hits: int, total: int, tail: float) -> float:
-    """The Clopper–Pearson lower limit of a probability, wrong with probability `tail`."""
-    return 0.0 if hits == 0 else float(special.betaincinv(hits, total - hits + 1, tail))
+    """The lower limit of a probability, wrong with probability `tail`."""
+    return float(clopper_pearson(hits, total, tail)[0])
 
 
 def _checked(scores: Any, coins: Any, delta: float, confidence: float) -> tuple[Array, Coins]:

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from tacit.auditing.scoring.clopper_pearson import Array, clopper_pearson
 from tacit.auditing.scoring.roc import as_scores
 from tacit.core.checks import check_number
 
-Array = NDArray[np.float64]
 MAX_THRESHOLDS = 1000  # tried on the first half
 
 
@@ -71,12 +70,12 @@ def lower_bound(
     tried = _thresholds(choosing_in, choosing_out)
     # One of many thresholds will look good by chance. A stricter tail prefers one that does not.
     strict = tail / len(tried)
-    tpr, _ = _interval(_above(choosing_in, tried), len(choosing_in), strict)
-    _, fpr = _interval(_above(choosing_out, tried), len(choosing_out), strict)
+    tpr, _ = clopper_pearson(_above(choosing_in, tried), len(choosing_in), strict)
+    _, fpr = clopper_pearson(_above(choosing_out, tried), len(choosing_out), strict)
     threshold = float(tried[np.argmax(_implied_epsilon(tpr, fpr, delta))])
     at = np.array([threshold])
-    tpr_low, tpr_high = _interval(_above(testing_in, at), len(testing_in), tail)
-    fpr_low, fpr_high = _interval(_above(testing_out, at), len(testing_out), tail)
+    tpr_low, tpr_high = clopper_pearson(_above(testing_in, at), len(testing_in), tail)
+    fpr_low, fpr_high = clopper_pearson(_above(testing_out, at), len(testing_out), tail)
     return LowerBound(
         epsilon=max(float(_implied_epsilon(tpr_low, fpr_high, delta)[0]), 0.0),
         delta=float(delta),
@@ -95,15 +94,6 @@ def _implied_epsilon(tpr: Array, fpr: Array, delta: float) -> Array:
         caught = np.log(np.maximum(tpr - delta, 0.0)) - np.log(fpr)
         cleared = np.log(np.maximum(1 - fpr - delta, 0.0)) - np.log1p(-tpr)
     return np.asarray(np.maximum(caught, cleared))
-
-
-def _interval(hits: NDArray[np.int64], total: int, tail: float) -> tuple[Array, Array]:
-    """Clopper–Pearson limits of a probability, each wrong with probability at most `tail`."""
-    low = np.where(hits == 0, 0.0, special.betaincinv(np.maximum(hits, 1), total - hits + 1, tail))
-    high = np.where(
-        hits == total, 1.0, special.betainccinv(hits + 1, np.maximum(total - hits, 1), tail)
-    )
-    return low, high
 
 
 def _above(scores: Array, thresholds: Array) -> NDArray[np.int64]:

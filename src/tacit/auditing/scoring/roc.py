@@ -19,12 +19,15 @@ import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import betaincinv, expit, logit, ndtri
+from scipy.special import expit, logit, ndtri
 from torch import Tensor
 
+from tacit.auditing.scoring.clopper_pearson import clopper_pearson
 from tacit.core.errors import Misuse
+from tacit.tasks.metrics.ranking import auc, doubled_ranks
 
 Array = NDArray[np.float64]
 LEVEL = 0.95  # of all intervals
@@ -88,14 +91,6 @@ class Roc:
         }
 
 
-def clopper_pearson(found: int, of: int) -> tuple[float, float]:
-    """The exact interval of a probability after `found` successes in `of` trials."""
-    tail = (1 - LEVEL) / 2
-    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, tail))
-    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 1 - tail))
-    return low, high
-
-
 def as_scores(name: str, given: Tensor | ArrayLike) -> Array:
     """At least two scores as a vector of numbers; raises Misuse for anything else."""
     if isinstance(given, Tensor):
@@ -113,19 +108,18 @@ def as_scores(name: str, given: Tensor | ArrayLike) -> Array:
 def _delong(positive: Array, negative: Array) -> tuple[float, float]:
     """AUC and its variance, V⁺ and V⁻ from mid-ranks (Sun and Xu 2014)."""
     m, n = len(positive), len(negative)
-    ranks = _mid_ranks(np.concatenate([positive, negative]))
-    of_member = (ranks[:m] - _mid_ranks(positive)) / n
-    of_non_member = 1 - (ranks[m:] - _mid_ranks(negative)) / m
-    # Rounded once, so that an AUC of one half is exact.
-    auc = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
-    return auc, float(of_member.var(ddof=1) / m + of_non_member.var(ddof=1) / n)
+    scores = torch.from_numpy(np.concatenate([positive, negative]))[:, None]
+    ranks = _mid_ranks(scores)
+    of_member = (ranks[:m] - _mid_ranks(scores[:m])) / n
+    of_non_member = 1 - (ranks[m:] - _mid_ranks(scores[m:])) / m
+    area = float(auc(scores, torch.arange(m + n) < m, (1,)))
+    return area, float(of_member.var(ddof=1) / m + of_non_member.var(ddof=1) / n)
 
 
-def _mid_ranks(scores: Array) -> Array:
-    """The rank of each score from 1 on; equal scores have the mean of their ranks."""
-    _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks: Array = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[which]
+def _mid_ranks(scores: Tensor) -> Array:
+    """The rank of each score [n, 1] from 1 on; equal scores have the mean of their ranks."""
+    ranks: Array = doubled_ranks(scores)[:, 0].numpy() / 2
+    return ranks
 
 
 def _interval(auc: float, variance: float, m: int, n: int) -> tuple[float, float]:
@@ -162,4 +156,5 @@ def _operating(rate: float, true: Array, false: Array) -> OperatingPoint:
         return OperatingPoint(rate, None, None, reason)
     allowed = math.floor(rate * non_members + 1e-9)
     found = int(true[false <= allowed].max())
-    return OperatingPoint(rate, found / members, clopper_pearson(found, members))
+    low, high = clopper_pearson(found, members, (1 - LEVEL) / 2)
+    return OperatingPoint(rate, found / members, (float(low), float(high)))

@@ -69,7 +69,7 @@ class Knowledge(LinearKnowledge):
         return derived
 
     def _exactly(self, vector: Matrix) -> Combination:
-        combination = self.answer(vector).combination
+        combination = self.estimate(vector).combination
         assert combination is not None
         return combination
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tacit.auditing.symbolic.linear_knowledge import HIDDEN, Answer, LinearKnowledge, Status
+from tacit.auditing.symbolic.linear_knowledge import HIDDEN, Estimate, LinearKnowledge, Status
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.subspace import KnownSubspace, known_group_sums, known_subspace
 from tacit.core.checks import is_count
@@ -38,7 +38,7 @@ Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coef
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerSeries:
+class Estimates:
     """The answers to one question over time."""
 
     knowledge: LinearKnowledge
@@ -57,9 +57,9 @@ class AnswerSeries:
     def indices(self, status: Status) -> list[int]:
         return [index for index, found in enumerate(self.statuses) if found == status]
 
-    def answer(self, index: int) -> Answer:
+    def estimate(self, index: int) -> Estimate:
         """The answer at an index, with its combination."""
-        return self.knowledge.answer(self.vectors[index]) if self.when else HIDDEN
+        return self.knowledge.estimate(self.vectors[index]) if self.when else HIDDEN
 
     def as_dict(self) -> dict[str, Any]:
         deviations = [None if np.isinf(v) else float(np.sqrt(v)) for v in self.variances]
@@ -72,7 +72,7 @@ class Leakage:
 
     knowledge: LinearKnowledge
     victim: int
-    _series: dict[Question, AnswerSeries] = field(default_factory=dict, init=False, repr=False)
+    _series: dict[Question, Estimates] = field(default_factory=dict, init=False, repr=False)
     _known_terms: dict[Question, list[Terms]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Leakage:
                 images.append(unknown)
         return images
 
-    def of(self, question: Question) -> AnswerSeries:
+    def of(self, question: Question) -> Estimates:
         if question not in self._series:
             know = self.knowledge
             if question == "model":
@@ -134,7 +134,7 @@ class Leakage:
                 vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
                 when = [unknowns[0].when for unknowns, _ in terms]
             stacked = np.array(vectors).reshape(len(when), len(know.run.unknowns))
-            self._series[question] = AnswerSeries(know, when, stacked)
+            self._series[question] = Estimates(know, when, stacked)
         return self._series[question]
 
     @cached_property
@@ -212,7 +212,7 @@ class Leakage:
         """The combination of messages that proves the first exact answer, as plain values."""
         series = self.of(question)
         exact = series.indices("exact")
-        if not exact or (combination := series.answer(exact[0]).combination) is None:
+        if not exact or (combination := series.estimate(exact[0]).combination) is None:
             return None
         messages = self.knowledge.run.transcript.messages
         names = self.knowledge.adversary.names

@@ -88,7 +88,7 @@ class Combination:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Estimate:
     """What an adversary knows about one quantity."""
 
     status: Status
@@ -97,7 +97,7 @@ class Answer:
     noise: tuple[tuple[Unknown, float], ...] = ()  # what remains in the estimate
 
 
-HIDDEN = Answer("hidden", None, None)
+HIDDEN = Estimate("hidden", None, None)
 
 
 class LinearKnowledge:
@@ -193,11 +193,11 @@ class LinearKnowledge:
         variances[~exact] = np.where(visible, found, np.inf)
         return variances
 
-    def answer(self, vector: Matrix) -> Answer:
+    def estimate(self, vector: Matrix) -> Estimate:
         """What is known about one vector [U], with the combination that proves it."""
         hidden = self.hidden_part(vector[None])
         if self.exact(vector[None])[0]:
-            return Answer("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
+            return Estimate("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
         if not self._is_noise.any():
             return HIDDEN
         coordinates, visible = self._estimate(hidden)
@@ -208,7 +208,7 @@ class LinearKnowledge:
         noise = [unknown for unknown in self.hidden if unknown.kind == "noise"]
         terms = zip(noise, error.tolist(), strict=True)
         remaining = tuple((unknown, x) for unknown, x in terms if abs(x) > EXACT)
-        return Answer("noisy", variance, self._combination(coordinates[0], vector), remaining)
+        return Estimate("noisy", variance, self._combination(coordinates[0], vector), remaining)
 
     def noise_alone(self, most: int = CHECKS) -> list[tuple[Combination, float]]:
         """Combinations of messages in which all secrets cancel, and the variance of their noise."""

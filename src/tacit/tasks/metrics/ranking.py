@@ -1,4 +1,4 @@
-"""The area under the ROC curve, by sorting."""
+"""Ranks, and the area under the ROC curve that follows from them."""
 
 from __future__ import annotations
 
@@ -49,20 +49,24 @@ def auc(scores: Tensor, actual: Tensor, positives: tuple[int, ...] | range) -> T
 
 def _areas(scores: Tensor, actual: Tensor, positives: tuple[int, ...] | range) -> Tensor:
     """The area of each column; NaN for a class that all or none have."""
-    count = len(scores)
+    positive = actual[:, None] == torch.tensor(list(positives), device=scores.device)
+    number = positive.sum(0)
+    pairs = number * (len(scores) - number)
+    wins = torch.where(positive, doubled_ranks(scores), 0).sum(0) - number * (number + 1)
+    return torch.where(pairs > 0, wins.double() / (2 * pairs), torch.nan)
+
+
+def doubled_ranks(scores: Tensor) -> Tensor:
+    """Twice the rank of each score in its column [n, c], from 1 on; equal scores share the mean.
+
+    Doubled, ranks are whole numbers, whose sums are exact.
+    """
     values, order = scores.sort(0)
     is_new = torch.ones_like(values, dtype=torch.bool)
     is_new[1:] = values[1:] != values[:-1]
     is_last = torch.ones_like(is_new)
     is_last[:-1] = is_new[1:]
-    index = torch.arange(count, device=scores.device)[:, None]
+    index = torch.arange(len(scores), device=scores.device)[:, None]
     first = torch.where(is_new, index, 0).cummax(0).values
-    last = torch.where(is_last, index, count).flip(0).cummin(0).values.flip(0)
-    # Twice the ranks, which ties share: whole numbers, whose sums are exact.
-    ranks = first + last + 2
-    classes = torch.tensor(list(positives), device=scores.device)
-    positive = actual[order] == classes
-    number = positive.sum(0)
-    pairs = number * (count - number)
-    wins = torch.where(positive, ranks, 0).sum(0) - number * (number + 1)
-    return torch.where(pairs > 0, wins.double() / (2 * pairs), torch.nan)
+    last = torch.where(is_last, index, len(scores)).flip(0).cummin(0).values.flip(0)
+    return torch.empty_like(order).scatter_(0, order, first + last + 2)

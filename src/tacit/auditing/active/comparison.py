@@ -1,4 +1,4 @@
-"""Audits of malicious clients, next to the same clients when they follow the protocol.
+"""Malicious clients, next to the same clients when they follow the protocol.
 
 Each behaviour is simulated from the start and audited like any run. Three statements differ.
 
@@ -13,7 +13,6 @@ Measured: samples recovered and membership, against those of the honest clients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -26,9 +25,9 @@ from tacit.auditing.active.malicious import Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
-from tacit.auditing.audit import record_iterations, run_audit
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.findings import AdversaryResult
+from tacit.auditing.one_run import audit_one_run, record_iterations
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
 from tacit.auditing.scoring.truth import Truth
@@ -39,45 +38,6 @@ from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 
 TRAINED = 100  # iterations, at most, of the models whose members are inferred
-
-
-def run_audit_with_malicious(
-    setting: Setting,
-    adversaries: Sequence[Adversary | str] | None = None,
-    options: AuditOptions = AuditOptions(),
-) -> Audit:
-    """`run_audit` for adversaries some of which may be malicious; arguments are the same.
-
-    A malicious adversary without a behaviour is audited with each that applies. Its runs start
-    from the setting: a transcript and final models are of a run without it.
-
-    Raises:
-        Misuse: As `run_audit`; or a behaviour does not apply to this setting.
-    """
-    given = [(one, _malicious(one, setting.task.names)) for one in adversaries or ()]
-    active = [adversary for _, adversary in given if adversary is not None]
-    passive = [one for one, adversary in given if adversary is None]
-    honest = None
-    if passive or not active:
-        honest = run_audit(setting, passive or None, options)
-        if not active:
-            return honest
-    comparison = _Comparison(setting, options)
-    if options.transcript is not None or options.final is not None:
-        comparison.remarks.append("malicious clients are simulated anew, from the configuration")
-    for adversary in active:
-        for victim in options.victims:
-            comparison.add(adversary, victim)
-    found = comparison.audit()
-    if honest is None:
-        return found
-    return replace(
-        honest,
-        results=[*honest.results, *found.results],
-        notes=list(dict.fromkeys((*honest.notes, *found.notes))),
-        remarks=list(dict.fromkeys((*honest.remarks, *found.remarks))),
-        gains=found.gains,
-    )
 
 
 def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Setting:
@@ -127,25 +87,17 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
     return replace(setting, algorithm=algorithm)
 
 
-def _malicious(given: Adversary | str, names: tuple[str, ...]) -> Adversary | None:
-    """The adversary if it has malicious clients."""
-    if isinstance(given, str):
-        if "malicious" not in given:
-            return None
-        given = Adversary.parse(given)
-    return replace(given, names=names) if given.malicious else None
-
-
 @dataclass(eq=False)
-class _Comparison:
+class Comparison:
     """Results of malicious adversaries and of their passive counterparts, as they are added."""
 
     setting: Setting
     options: AuditOptions
     results: list[AdversaryResult] = field(default_factory=list)
     gains: list[Gain] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    # Texts as keys, so that each is there once, in order.
+    notes: dict[str, None] = field(default_factory=dict)
+    remarks: dict[str, None] = field(default_factory=dict)
     _passive: dict[tuple[Adversary, int], Outcome] = field(default_factory=dict)
 
     def add(self, adversary: Adversary, victim: int) -> None:
@@ -169,7 +121,7 @@ class _Comparison:
             except Misuse as problem:
                 refused.append(problem)
                 against = f"{one} against client {one.name_of(victim)}"
-                self._note(f"{against}: {problem.problem.rstrip('.')}")
+                self.notes[f"{against}: {problem.problem.rstrip('.')}"] = None
         if not settings:
             raise refused[0]
         key = adversary.passive, victim
@@ -180,7 +132,7 @@ class _Comparison:
         )
         for one, wrapped in settings.items():
             if one.behaviour in IMPRINTS:
-                self._remark(f"{one}: {ASSUMED}")
+                self.remarks[f"{one}: {ASSUMED}"] = None
             outcome = self._outcome(wrapped, one, victim, replace(bound, adversary=str(one)))
             if options.attacks is not False:
                 self.gains.append(
@@ -201,15 +153,13 @@ class _Comparison:
             transcript=transcript,
             final=None if given.attacks is False else self._trained(setting),
         )
-        audit = run_audit(setting, [adversary], options)
+        audit = audit_one_run(setting, [adversary], options)
         (result,) = audit.results
         if bound is not None:
             result = replace(result, ledgers=[bound])
         self.results.append(result)
-        for note in audit.notes:
-            self._note(note)
-        for remark in audit.remarks:
-            self._remark(remark)
+        self.notes |= dict.fromkeys(audit.notes)
+        self.remarks |= dict.fromkeys(audit.remarks)
         if given.attacks is False:
             return Outcome((), None)
         truth = Truth(setting.task, int(setting.seed))
@@ -243,15 +193,7 @@ class _Comparison:
             list(self.options.victims),
             self.results,
             None,
-            self.notes,
-            self.remarks,
+            list(self.notes),
+            list(self.remarks),
             self.gains,
         )
-
-    def _note(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes.append(note)
-
-    def _remark(self, remark: str) -> None:
-        if remark not in self.remarks:
-            self.remarks.append(remark)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from tacit.auditing.result import Audit
-    from tacit.auditing.symbolic.leakage import AnswerSeries
+    from tacit.auditing.symbolic.leakage import Estimates
 
 COLOURS = {
     "exposed": "bold red",
@@ -149,7 +149,7 @@ def _overview(audit: Audit) -> Table:
     return table
 
 
-def _cell(series: AnswerSeries) -> str:
+def _cell(series: Estimates) -> str:
     count = len(series.when)
     if exact := series.indices("exact"):
         return f"= {len(exact)}/{count}"
