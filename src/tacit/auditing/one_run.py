@@ -18,9 +18,10 @@ from tacit.auditing.bounds.coalition_bounds import CoalitionBound, coalition_bou
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
-from tacit.auditing.options import AuditOptions
 from tacit.auditing.findings import AdversaryResult
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
+from tacit.auditing.symbolic.algorithm_text import REMEDY, Line, first_nonlinear_line
 from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
@@ -61,8 +62,12 @@ def audit_one_run(
     run = on_symbols(common_start=setting.start_alike)
     report("comparing symbols with numbers", 0, 1)
     mismatches = replay(setting.algorithm, setting.world, run, width=setting.task.parameters)
+    line = None
+    if mismatches:
+        width = len(run.unknowns) + 1
+        line = first_nonlinear_line(partial(on_symbols, common_start=setting.start_alike), width)
     run = without(run, mismatches)
-    remarks = _remarks(setting, mismatches)
+    remarks = _remarks(setting, mismatches, line)
     notes: list[str] = []
     transcript = options.transcript
     chosen = choose_adversaries(setting, run, adversaries or (), options, notes, remarks)
@@ -82,6 +87,13 @@ def audit_one_run(
     for adversary in chosen:
         report(f"computing what {adversary} knows", 0, 1)
         knowledge = Knowledge(run, adversary)
+        if not knowledge.seen and mismatches:
+            where = f": see {line}" if line is not None else ""
+            raise Misuse(
+                f"No message of {setting.algorithm.name} can be followed: {mismatches[0].what}"
+                f"{where}.",
+                REMEDY,
+            )
         if not knowledge.seen:
             raise Misuse(
                 f"{adversary} sees no message of this run.",
@@ -109,10 +121,12 @@ def audit_one_run(
     )
 
 
-def _remarks(setting: Setting, mismatches: Sequence[Mismatch]) -> list[str]:
+def _remarks(setting: Setting, mismatches: Sequence[Mismatch], line: Line | None) -> list[str]:
     """What a reader must know about the run before any adversary."""
     task = setting.task
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
+    if line is not None:
+        remarks.append(f"the first step that is not linear is {line}. {REMEDY.rstrip('.')}")
     remarks += setting.algorithm.audit_remarks(setting.graph)
     if task.disclosure:
         # Beside the messages that the audit looks at.

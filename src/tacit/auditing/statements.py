@@ -74,10 +74,8 @@ def proved(leakage: Leakage, question: Question) -> str:
     exact, noisy, count = series.indices("exact"), series.indices("noisy"), len(series.when)
     parts = []
     if exact:
-        estimates = [series.estimate(index) for index in exact[:GAINS]]
-        gains = [
-            estimate.combination.gain for estimate in estimates if estimate.combination is not None
-        ]
+        proofs = (series.estimate(index).combination for index in exact[:GAINS])
+        gains = [proof.gain for proof in proofs if proof is not None]
         parts.append(f"{len(exact)} of {count} exactly (gain {_range(min(gains), max(gains))})")
     if noisy:
         deviations = np.sqrt(series.variances[noisy])

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.algorithm_text import failures_located
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.surroundings import Surroundings
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
@@ -74,7 +75,7 @@ def replay(
     # As wide as the model, as far as memory allows.
     widths[0] = min(width, max(WIDTH, int(MOST_NUMBERS / max(1, len(run.unknowns)))))
     runs = [
-        _Replay(algorithm, graph, run, seed, size, wide)
+        _replayed(algorithm, graph, run, seed, size, wide, widths[0])
         for seed, (size, wide) in enumerate(zip(sizes, widths, strict=True))
     ]
     # The same initial models and noise with other gradients.
@@ -86,6 +87,25 @@ def replay(
     ):
         found.setdefault(mismatch.what, mismatch)
     return list(found.values())
+
+
+def _replayed(
+    algorithm: Algorithm,
+    graph: Graph | World,
+    run: SymbolicRun,
+    seed: int,
+    size: float,
+    width: int,
+    widest: int,
+) -> _Replay:
+    """A run on numbers: of few numbers in a row, or of all where non-linear steps need them."""
+    with failures_located(algorithm.name):
+        try:
+            return _Replay(algorithm, graph, run, seed, size, width)
+        except Exception:
+            if width == widest:
+                raise
+            return _Replay(algorithm, graph, run, seed, size, widest)
 
 
 def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Mismatch]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.auditing.symbolic.algorithm_text import failures_located
 from tacit.auditing.symbolic.surroundings import Surroundings
 from tacit.auditing.symbolic.symbolic_clients import (
     NonlinearStep,
@@ -34,6 +35,9 @@ from tacit.graph import Graph, World
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import NO_CLIENT, Unknown, client_unknowns
 
+# Width of rows while unknowns are counted: not zero, so that a text whose widths are fixed fails at
+# the line that fixes them.
+NARROW = 7
 MAX_BYTES = 6e9  # of coefficients in one run
 
 
@@ -125,7 +129,7 @@ def run_on_symbols(
     check_count("steps", steps, at_least=0)
     world = World.of(graph)
     algorithm.check_world(world)
-    counter = SymbolTable(0)
+    counter = SymbolTable(NARROW)
     run = partial(_run, algorithm, world, steps, keep or Keep(), common_start=common_start)
     sent = run(counter).transcript
     unknowns = len(counter.columns)
@@ -149,7 +153,7 @@ def _run(
     common_start: bool,
 ) -> SymbolicRun:
     engine = _SymbolicEngine(algorithm, world, keep, table, common_start)
-    state = algorithm.start(engine.here)
+    state = engine.start()
     engine.record(state)
     for t in range(steps):
         state = engine.step(state, t)
@@ -161,9 +165,9 @@ def step_on_symbols(
 ) -> SymbolicRun:
     """Run iteration t alone, or `steps` from there, from a state of unknowns of kind "theta0"."""
     world = World(graph)
-    counter = SymbolTable(0)
+    counter = SymbolTable(NARROW)
     engine = _SymbolicEngine(algorithm, world, Keep(), counter, False)
-    start = algorithm.start(engine.here)
+    start = engine.start()
     rows = {name: len(value) for name, value in tensors_of(start).items()}
 
     def run(table: SymbolTable) -> SymbolicRun:
@@ -178,7 +182,7 @@ def step_on_symbols(
             state = engine.step(state, later)
         return engine.run()
 
-    counter = SymbolTable(0)
+    counter = SymbolTable(NARROW)
     run(counter)
     return run(SymbolTable(len(counter.columns) + 1))
 
@@ -209,13 +213,18 @@ class _SymbolicEngine:
         self._plain_fields: set[str] = set()
         self._trimmed = 0
 
+    def start(self) -> Any:
+        with failures_located(self._algorithm.name):
+            return self._algorithm.start(self.here)
+
     def step(self, state: Any, t: int) -> Any:
         self._recorder.set_tick(t + 1)
         self._clients.set_tick(t + 1)
         moment, taken = self._surroundings.enter(t), set(self._clients.points)
         here = self.here.at(t, self._surroundings.neighbourhood)
         before = state
-        state = self._algorithm.step(state, here)
+        with failures_located(self._algorithm.name):
+            state = self._algorithm.step(state, here)
         if moment.present is not None:
             state = keep_absent(tensors_of(before), state, moment.present)
             absent = torch.as_tensor(np.flatnonzero(~moment.present))
