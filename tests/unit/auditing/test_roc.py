@@ -108,7 +108,7 @@ def test_true_positives_at_low_false_positive_rates():
     members = np.concatenate([np.full(30, 995.5), np.full(20, 989.5), np.full(50, 5.5)])
     at, rarer = Roc.from_scores(members, others).at
     assert (at.fpr, at.tpr, at.reason) == (0.01, 0.5, None)
-    assert at.interval == pytest.approx(clopper_pearson(50, 100, 0.025))
+    assert at.interval == pytest.approx(np.array(clopper_pearson(50, 100, 0.025)))
     assert rarer.tpr is rarer.interval is None
     assert "1,000 non-members are too few for a rate of 0.001: it needs 10,000" in rarer.reason
     tied = np.where(others >= 989, 989.0, others)  # eleven in one step: taking it would be too many

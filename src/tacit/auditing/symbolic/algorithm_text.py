@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-import tacit
 from tacit.core.errors import Misuse, TacitError, first_line
 
-PACKAGE, TORCH = Path(tacit.__file__).parent, Path(torch.__file__).parent
+PACKAGE, TORCH = Path(__file__).parents[2], Path(torch.__file__).parent
 # Parts of the package that algorithms are written with; the others run them.
 TEXT = {"algorithms"}
 USED_BY_TEXT = {"privacy", "compression"}
