@@ -112,15 +112,14 @@ def section_keys(name: str) -> str:
     """The keys of one section with type, default and description."""
     from pydantic_core import PydanticUndefined
 
-    from tacit.config.sections import descriptions, key_names
+    from tacit.config.sections import key_names
 
     kind = _section(name)
-    texts = descriptions(kind)
     hints = get_type_hints(kind)
     rows = []
     for key, field in kind.model_fields.items():
         default = "required" if field.default is PydanticUndefined else _value(field.default)
-        description = _escape(texts.get(key, ""))
+        description = _escape(field.description or "")
         rows.append((f"`{key_names(kind)[key]}`", _type(hints[key]), default, description))
     return _table(("key", "type", "default", "meaning"), rows)
 

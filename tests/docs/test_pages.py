@@ -12,7 +12,7 @@ from code_blocks import ROOT, pages
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.cli.app import COMMANDS
-from tacit.config.sections import Config, descriptions, key_names
+from tacit.config.sections import Config, key_names
 
 pytestmark = pytest.mark.quick
 
@@ -112,10 +112,9 @@ def test_every_configuration_key_is_on_the_page():
             for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
             if hasattr(kind, "model_fields")
         )
-        texts = descriptions(section)
         for field_name, key in key_names(section).items():
             assert f"| `{key}` |" in text
-            assert texts[field_name]
+            assert section.model_fields[field_name].description
     for name in ALGORITHMS:
         if ALGORITHMS.package(name) is None:
             assert f'`"{name}"`' in text

@@ -5,9 +5,6 @@ The string below a key is its description.
 
 from __future__ import annotations
 
-import ast
-import inspect
-from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
@@ -26,7 +23,13 @@ DATA_SECTIONS = ("data", "partition", "model")
 class Section(BaseModel):
     """A section that accepts no other keys than its own."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        defer_build=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class OpenSection(Section):
@@ -386,18 +389,3 @@ class Config(Section):
 def key_names(section: type[BaseModel]) -> dict[str, str]:
     """The keys of a section as they are written, by the field that holds them."""
     return {name: field.alias or name for name, field in section.model_fields.items()}
-
-
-def descriptions(section: type[Section]) -> dict[str, str]:
-    """The description of each key, from the source: Python does not keep strings below keys."""
-    [definition] = ast.parse(inspect.getsource(section)).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        key.target.id: inspect.cleandoc(text.value.value)
-        for key, text in pairwise(definition.body)
-        if isinstance(key, ast.AnnAssign)
-        and isinstance(key.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
