@@ -16,11 +16,11 @@ from torch import Tensor
 from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.checks import check_choice, check_positive
 from tacit.core.errors import Misuse
-from tacit.core.fixed_point import IntegerRows
 from tacit.core.here import Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.noise import Gaussian
-from tacit.core.rows import CodedRows, Sent
+from tacit.core.rows import Sent
+from tacit.engines.inner_network import InnerNetwork, uncoded
 from tacit.engines.lazy_rows import evaluated
 from tacit.graph import Graph
 
@@ -73,14 +73,13 @@ class Lying(WrappedAlgorithm):
 
 
 @dataclass(frozen=True, eq=False)
-class LyingNetwork:
+class LyingNetwork(InnerNetwork):
     """The network of an algorithm, with rows of liars changed."""
 
-    here: HostedClients
     lying: Lying
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
-        honest = {tag: _uncoded(tag, sent) for tag, sent in rows.items()}
+        honest = uncoded(rows, "lying")
         ids = self.here.graph.ids
         told = {tag: self._told(tag, row, ids) for tag, row in honest.items()}
         mixed = self.here.net.mix(**told)
@@ -92,14 +91,7 @@ class LyingNetwork:
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         rows = self._told(tag, evaluated(edge_rows), self.here.graph.out_source)
-        arrived: Tensor = evaluated(self.here.net.send(tag, rows, private=private))
-        return arrived
-
-    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        return tuple(evaluated(total) for total in self.here.net.total(**rows))
-
-    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        return tuple(evaluated(mean) for mean in self.here.net.average(**rows))
+        return super().send(tag, rows, private=private)
 
     def _told(self, tag: str, rows: Tensor, senders: Tensor) -> Tensor:
         """What arrives of rows [k, P] that these clients [k] send."""
@@ -112,10 +104,3 @@ class LyingNetwork:
         noise = self.here.noise(f"lie {tag}", Gaussian(scale), rows.shape[1])
         place = torch.searchsorted(self.here.graph.ids, senders)
         return torch.where(lies, rows + noise[place], rows)
-
-
-def _uncoded(tag: str, sent: Sent) -> Tensor:
-    if isinstance(sent, CodedRows):
-        raise Misuse(f"{tag!r} is sent in a compressed form.", "Leave out the codec.")
-    rows: Tensor = evaluated(sent)
-    return rows

@@ -35,10 +35,10 @@ from torch import Tensor
 from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
-from tacit.core.fixed_point import IntegerRows
 from tacit.core.here import Network
 from tacit.core.hosted_clients import HostedClients
-from tacit.core.rows import CodedRows, Sent
+from tacit.core.rows import Sent
+from tacit.engines.inner_network import InnerNetwork, uncoded
 from tacit.engines.lazy_clients import LazyNetwork
 from tacit.engines.lazy_rows import evaluated
 from tacit.engines.robust_rules import centred_clipping, trimmed_mean
@@ -165,30 +165,19 @@ class Broadcasting(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class RobustNetwork:
+class RobustNetwork(InnerNetwork):
     """A network that mixes robustly."""
 
-    here: HostedClients
     rule: Rule
     liars: int
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
-        own = {tag: _uncoded(tag, sent) for tag, sent in rows.items()}
+        own = uncoded(rows, "robust mixing")
         arrived = self._received(own)
         return tuple(
             self._mixed(tag, row, there)
             for (tag, row), there in zip(own.items(), arrived, strict=True)
         )
-
-    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
-        arrived: Tensor = evaluated(self.here.net.send(tag, evaluated(edge_rows), private=private))
-        return arrived
-
-    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        return tuple(evaluated(total) for total in self.here.net.total(**rows))
-
-    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        return tuple(evaluated(mean) for mean in self.here.net.average(**rows))
 
     def _received(self, own: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """The neighbours' rows of each tag, [f, P]."""
@@ -213,13 +202,3 @@ class RobustNetwork:
         )
         result: Tensor = evaluated(out)
         return result
-
-
-def _uncoded(tag: str, sent: Sent) -> Tensor:
-    if isinstance(sent, CodedRows):
-        raise Misuse(
-            f"{tag!r} is sent in a compressed form, which robust mixing does not take.",
-            "Leave out the codec, or the robust mixing.",
-        )
-    rows: Tensor = evaluated(sent)
-    return rows
