@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.core.checks import is_number
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
-from tacit.core.randomness import derive_key
 from tacit.data.formats.raw import RawDataset
+from tacit.data.hold_out import held_out
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,14 @@ class ClientPart(tuple[Tensor, Tensor]):
         return part
 
 
+def join(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Split, tuple[Tensor, ...]]:
+    """One split of several clients' inputs and labels, and the rows of each client."""
+    y = torch.cat([y for _, y in pairs])
+    split = Split(torch.cat([x for x, _ in pairs]), y, y.is_floating_point())
+    ends = np.cumsum([len(y) for _, y in pairs])[:-1].tolist()
+    return split, torch.arange(len(split)).tensor_split(ends)
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A training set and a test set, of the clients that have them or still to be divided.
@@ -150,44 +158,30 @@ class Dataset:
     def with_validation(self, share: float, seed: int = 0) -> Dataset:
         """Evaluate on a random share of the training samples, and train on the others.
 
-        If the samples have owners, each client holds out this share of its own. The test samples
-        stay unseen: choose options so, then measure once without.
+        It is the same share of each class, and if the samples have owners, of each client's own.
+        The test samples stay unseen: choose options so, then measure once without.
         """
-        kept, held = [], []
+        kept: list[tuple[Tensor, Tensor]] = []
+        held: list[tuple[Tensor, Tensor]] = []
         every = self.owners or (torch.arange(len(self.train)),)
-        # By a client's own name: what it holds out does not depend on samples of others.
-        names = self.clients or [str(at) for at in range(len(self.owners))]
-        keys = [derive_key(seed, "validation", name) for name in names]
-        for own, key in zip(every, keys or [derive_key(seed, "validation")], strict=True):
-            generator = torch.Generator().manual_seed(key >> 1)
-            count = round(share * len(own)) if is_number(share) and 0 < share < 1 else 0
-            if not 0 < count < len(own):
+        for own, name in zip(every, self.clients or map(str, range(len(every))), strict=True):
+            if not (is_number(share) and 0 < round(share * len(own)) < len(own)):
                 whose = "training samples of a client" if self.owners else "training samples"
                 raise Misuse(
                     f"validation is {share!r} of {len(own):,} {whose}.",
                     "Give a share between 0 and 1, such as 0.2.",
                 )
-            mixed = own[torch.randperm(len(own), generator=generator)]
-            kept.append(mixed[count:])
-            held.append(mixed[:count])
-        train, test = (
-            replace(self.train, x=self.train.x[rows], y=self.train.y[rows])
-            for rows in (torch.cat(kept), torch.cat(held))
-        )
+            labels = self.train.y[own].numpy()
+            out = torch.from_numpy(held_out(labels, share, seed, f"validation of {name}"))
+            for rows, part in ((kept, own[~out]), (held, own[out])):
+                rows.append((self.train.x[part], self.train.y[part]))
+        (train, owners), (test, test_owners) = join(kept), join(held)
         note = f"evaluated on {len(test):,} validation samples, not on the test samples"
         note = f"{self.note}; {note}" if self.note else note
+        divided = replace(self, train=train, test=test, note=note)
         if not self.owners:
-            return replace(self, train=train, test=test, note=note)
-        owners, test_owners = (
-            tuple(
-                torch.arange(end - len(rows), end)
-                for rows, end in zip(divided, accumulate(map(len, divided)), strict=True)
-            )
-            for divided in (kept, held)
-        )
-        return replace(
-            self, train=train, test=test, note=note, owners=owners, test_owners=test_owners
-        )
+            return divided
+        return replace(divided, owners=owners, test_owners=test_owners)
 
     def _repr_html_(self) -> str:
         """How many samples each class has, or the target's mean and deviation, for notebooks."""

@@ -23,8 +23,8 @@ from hypothesis import given, settings, strategies as st
 import tacit
 from tacit.core.errors import Misuse
 from tacit.data import Target
+from tacit.data.hold_out import held_out
 from tacit.data.own.files import read_table
-from tacit.data.own.hold_out import held_out
 from tacit.data.own.reading import Reading
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table

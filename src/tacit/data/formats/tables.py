@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.checks import check_choice, is_number
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, first_line
 from tacit.data.dataset import LocatedFiles
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_bytes, read_members
 
@@ -28,8 +29,6 @@ LOCATION_MEMBER = "bangkok"
 # A crafted archive could unpack to much more than the 4.5 MB of the text.
 LARGEST_MEMBER = 64 * 2**20
 
-Rows = list[list[str]]
-
 
 def read_adult(files: LocatedFiles, *, scale: str = "standard") -> RawDataset:
     """Read UCI Adult as 6 numeric and 102 one-hot features.
@@ -38,7 +37,7 @@ def read_adult(files: LocatedFiles, *, scale: str = "standard") -> RawDataset:
     has become zeros.
     """
     train_path, test_path = files.paths["train"], files.paths["test"]
-    train, test = _adult_rows(train_path), _adult_rows(test_path)
+    train, test = _read_adult(train_path), _read_adult(test_path)
     numbers = _scaled(_numeric(train, train_path), _numeric(test, test_path), scale)
     blocks = [_one_hot(train, test, column) for column in CATEGORICAL]
     train_x, test_x = (
@@ -63,7 +62,7 @@ def read_covertype(
     Classes are 0 to 6; if `binary`, class 2 is 1 and the rest are 0. The seed keys the split.
     """
     path = files.paths["table"]
-    table = _integer_table(read_bytes(path), COVERTYPE_COLUMNS, path)
+    table = _read_table(read_bytes(path), COVERTYPE_COLUMNS, path, dtype=np.int64)
     classes, flags = table[:, -1], table[:, QUANTITATIVE:-1]
     _check_range(path, "classes", classes, 1, 7)
     _check_range(path, "columns 11 to 54", flags, 0, 1)
@@ -92,7 +91,7 @@ def read_location(files: LocatedFiles, *, seed: int, test_fraction: float = 0.2)
             found = f"the archive has no file {LOCATION_MEMBER}"
             raise damaged(path, found, f"one text file {LOCATION_MEMBER}")
         text = members[LOCATION_MEMBER]
-    table = _integer_table(text.replace(b'"', b""), 1 + LOCATION_FEATURES, path)
+    table = _read_table(text, 1 + LOCATION_FEATURES, path, dtype=np.int64)
     classes, flags = table[:, 0], table[:, 1:]
     _check_range(path, "classes", classes, 1, 30)
     _check_range(path, "features", flags, 0, 1)
@@ -103,74 +102,49 @@ def read_location(files: LocatedFiles, *, seed: int, test_fraction: float = 0.2)
     return RawDataset(train, test, _split_note("Location-30", test_fraction, seed))
 
 
-def _adult_rows(path: Path) -> Rows:
-    rows: Rows = []
-    text = read_bytes(path).decode("utf-8", "replace")
-    for number, line in enumerate(text.splitlines(), start=1):
-        # adult.test starts with a comment.
-        if not line.strip() or line.startswith("|"):
-            continue
-        row = [value.strip() for value in line.split(",")]
-        if len(row) != ADULT_COLUMNS:
-            raise damaged(path, f"{len(row)} columns in line {number}", f"{ADULT_COLUMNS}")
-        rows.append(row)
-    if not rows:
-        raise damaged(path, "no records", f"lines of {ADULT_COLUMNS} columns")
-    return rows
+def _read_table(text: bytes, columns: int, path: Path, **options: Any) -> NDArray[Any]:
+    """The values of comma-separated lines, [rows, columns]."""
+    import pandas
 
-
-def _numeric(rows: Rows, path: Path) -> NDArray[np.float64]:
+    expected = f"lines of {columns} values"
     try:
-        return np.array([[float(row[column]) for column in NUMERIC] for row in rows])
+        # Values that lines lack become missing ones, which are then an error.
+        frame = pandas.read_csv(io.BytesIO(text), header=None, na_values=[""], **options)
+    except ValueError as error:
+        raise damaged(path, first_line(error), expected) from error
+    if len(short := np.flatnonzero(frame.isna().any(axis=1))):
+        raise damaged(path, f"values are missing in row {short[0] + 1}", expected)
+    if frame.shape[1] != columns:
+        raise damaged(path, f"{frame.shape[1]} values in a line", expected)
+    return np.asarray(frame.to_numpy())
+
+
+def _read_adult(path: Path) -> NDArray[Any]:
+    """The values as texts; adult.test begins with a comment, and `?` is a category."""
+    options = {"dtype": str, "comment": "|", "skipinitialspace": True, "keep_default_na": False}
+    return _read_table(read_bytes(path), ADULT_COLUMNS, path, **options)
+
+
+def _numeric(rows: NDArray[Any], path: Path) -> NDArray[np.float64]:
+    try:
+        return rows[:, NUMERIC].astype(np.float64)
     except ValueError as error:
         columns = ", ".join(str(column + 1) for column in NUMERIC)
         raise damaged(path, f"a bad number ({error})", f"numbers in columns {columns}") from error
 
 
-def _one_hot(train: Rows, test: Rows, column: int) -> tuple[NDArray[np.bool_], ...]:
-    categories = np.array(sorted({row[column] for row in train}))
-    return tuple(
-        np.array([row[column] for row in rows])[:, None] == categories for rows in (train, test)
-    )
+def _one_hot(train: NDArray[Any], test: NDArray[Any], column: int) -> tuple[NDArray[Any], ...]:
+    categories = np.unique(train[:, column])
+    return tuple(rows[:, column, None] == categories for rows in (train, test))
 
 
-def _incomes(rows: Rows, path: Path) -> NDArray[np.int64]:
+def _incomes(rows: NDArray[Any], path: Path) -> NDArray[np.int64]:
     # adult.test ends each label with a full stop.
-    labels = [row[-1].removesuffix(".") for row in rows]
+    labels = [str(label).strip().removesuffix(".") for label in rows[:, -1]]
     unknown = sorted(set(labels) - set(INCOMES))
     if unknown:
         raise damaged(path, f"income {unknown[0]!r}", f"{INCOMES[0]} or {INCOMES[1]}")
     return np.array([INCOMES.index(label) for label in labels], dtype=np.int64)
-
-
-def _integer_table(text: bytes, columns: int, path: Path) -> NDArray[np.int64]:
-    """The integers of comma-separated lines, [rows, columns].
-
-    NumPy parses the whole text at once, which is a hundred times faster than line by line. The
-    shape is checked on the separators.
-    """
-    text = text.replace(b"\r", b"").strip(b"\n") + b"\n"
-    separators = np.frombuffer(text, np.uint8)
-    separators = separators[(separators == ord(",")) | (separators == ord("\n"))]
-    grid = separators.reshape(-1, columns) if len(separators) % columns == 0 else None
-    if grid is None or (grid[:, :-1] != ord(",")).any() or (grid[:, -1] != ord("\n")).any():
-        raise _ragged(text, columns, path)
-    try:
-        with warnings.catch_warnings():
-            # NumPy 1 only warns about text that is not a number.
-            warnings.simplefilter("error")
-            values = np.fromstring(text.replace(b"\n", b","), dtype=np.int64, sep=",")
-    except (ValueError, DeprecationWarning) as error:
-        found = "something that is not a whole number"
-        raise damaged(path, found, f"{columns} integers per line") from error
-    return values.reshape(-1, columns)
-
-
-def _ragged(text: bytes, columns: int, path: Path) -> Misuse:
-    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
-        if line.count(b",") + 1 != columns:
-            return damaged(path, f"{line.count(b',') + 1} columns in line {number}", f"{columns}")
-    return damaged(path, "an empty file", f"lines of {columns} columns")
 
 
 def _check_range(path: Path, title: str, values: NDArray[np.int64], low: int, high: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -15,9 +15,9 @@ from torch import Tensor
 from tacit.core.checks import check_flag, check_number, is_count
 from tacit.core.errors import Misuse
 from tacit.core.shown_paths import without_folders
-from tacit.data.dataset import Dataset, Split, Target
+from tacit.data.dataset import Dataset, Target, join
+from tacit.data.hold_out import held_out
 from tacit.data.own.arrays import check_samples
-from tacit.data.own.hold_out import held_out
 from tacit.data.own.problems import Problem, TableProblems, check
 from tacit.data.own.reading import Reading
 from tacit.data.own.schema import SCHEMA_REMEDY, parse_schema, parse_target
@@ -32,12 +32,8 @@ COUNTED_CLASSES = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ClientData:
-    """One client's part: a pair to train on and a pair to test on, if it has one of its own."""
-
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor] | None
+# One client's inputs and labels to train on, and to test on, if it has some of its own.
+ClientData = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]
 
 
 def from_tables(
@@ -248,7 +244,7 @@ def _load_tables(
     check(problems)
     # Training rows only: nothing of what is held out enters.
     total = reduce(add, (one.sums() for one in rows))
-    return [ClientData(*one.scaled(total)) for one in rows], spec, Scaling.of(spec, total)
+    return [client.scaled(total) for client in rows], spec, Scaling.of(spec, total)
 
 
 def _load_arrays(
@@ -274,16 +270,14 @@ def _load_arrays(
     common = None if shared is None else check_samples(shared[0], agreed, "test")
     for name, (train, test) in parts.items():
         x, y = check_samples(train, agreed, name or "own data")
-        if common is not None:
-            loaded.append(ClientData((x, y), common))
-        elif test is not None:
-            loaded.append(ClientData((x, y), check_samples(test, agreed, name, "_test")))
-        elif share is None:
-            loaded.append(ClientData((x, y), None))
-        else:
+        held = common
+        if held is None and test is not None:
+            held = check_samples(test, agreed, name, "_test")
+        elif held is None and share is not None:
             check_number("test", share, above=0, below=1, example=0.2)
             out = torch.from_numpy(held_out(y.numpy(), share, seed, name))
-            loaded.append(ClientData((x[~out], y[~out]), (x[out], y[out])))
+            x, y, held = x[~out], y[~out], (x[out], y[out])
+        loaded.append(((x, y), held))
     return loaded, names or tuple(map(str, range(count)))
 
 
@@ -295,21 +289,12 @@ def _combine(
     target: Target | None,
 ) -> Dataset:
     """One dataset that knows which rows are whose."""
-    train, owners = _joined([one.train for one in loaded])
-    tests = [one.test for one in loaded if one.test is not None]
-    if not tests:
-        # Nothing is held out: models are evaluated on the data of all clients.
-        tests = [one.train for one in loaded]
-    test, test_owners = _joined(tests[:1] if common else tests)
+    train, owners = join([pair for pair, _ in loaded])
+    # Where nothing is held out, models are evaluated on the data of all clients.
+    tests = [held for _, held in loaded if held is not None] or [pair for pair, _ in loaded]
+    test, test_owners = join(tests[:1] if common else tests)
     dataset = Dataset("own", train, test, len(classes), classes, target=target)
     if not names:
         return dataset
     own_tests = None if common or len(tests) < len(loaded) else test_owners
     return replace(dataset, clients=names, owners=owners, test_owners=own_tests)
-
-
-def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Split, tuple[Tensor, ...]]:
-    y = torch.cat([y for _, y in pairs])
-    split = Split(torch.cat([x for x, _ in pairs]), y, y.is_floating_point())
-    ends = np.cumsum([len(y) for _, y in pairs])[:-1].tolist()
-    return split, torch.arange(len(split)).tensor_split(ends)

@@ -63,10 +63,9 @@ def rows_by_client(table: Table, client: str) -> dict[str, NDArray[np.intp]]:
     """The rows of each client, by name; a column names the client of each row."""
     owners, which = table.texts(client, "client")
     if None in owners:
-        missing = np.flatnonzero(which == owners.index(None))
-        what, remedy = "the client is missing", "Say whose row it is, or remove it."
-        problem = table.problem(int(missing[0]), client, what, remedy, len(missing))
-        check([*table.problems, problem])
+        missing, remedy = which == owners.index(None), "Say whose row it is, or remove it."
+        wrong = table.problems_where(missing, client, "the client is missing", remedy)
+        check([*table.problems, *wrong])
     rows = {str(name): np.flatnonzero(which == at) for at, name in enumerate(owners)}
     return {name: rows[name] for name in ordered(set(rows))}
 

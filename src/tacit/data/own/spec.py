@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse, unknown_name
 from tacit.data.dataset import Target
-from tacit.data.own.hold_out import held_out
+from tacit.data.hold_out import held_out
 from tacit.data.own.problems import Problem, TableProblems, check
 from tacit.data.own.reading import Recoding
 from tacit.data.own.schema import Column, infer_columns, ordered
@@ -166,33 +167,29 @@ class TableSpec:
         self._encode(table)
 
     def _encode(self, table: Table) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        problems, blocks = list(table.problems), []
-        for column in self.columns:
+        problems, encoded = list(table.problems), []
+        encoders = [partial(self._encode_column, column) for column in self.columns]
+        label = self._encode_class if self.target is None else self._encode_number
+        for encode in (*encoders, label):
             try:
-                block = column.encode(table, problems)
+                encoded.append(encode(table, problems))
             except TableProblems as problem:
                 problems += problem.problems
-                continue
-            blocks.append(block)
-            if not column.needs_statistics:
-                continue
-            if self.standardize:
-                problems += _too_large(block[:, 0], table, column.name)
-            elif len(missing := np.flatnonzero(np.isnan(block[:, 0]))):
-                remedy = (
-                    "Fill it in, or set standardize = true, which uses the mean of all clients."
-                )
-                what = "the value is missing"
-                problems.append(
-                    table.problem(int(missing[0]), column.name, what, remedy, len(missing))
-                )
-        try:
-            encode = self._encode_class if self.target is None else self._encode_number
-            y: NDArray[Any] = encode(table, problems)
-        except TableProblems as problem:
-            problems += problem.problems
         check(problems)
+        *blocks, y = encoded
         return np.concatenate(blocks, axis=1), y
+
+    def _encode_column(
+        self, column: Column, table: Table, problems: list[Problem]
+    ) -> NDArray[np.float64]:
+        block = column.encode(table, problems)
+        if column.needs_statistics and self.standardize:
+            problems += _too_large(block[:, 0], table, column.name)
+        elif column.needs_statistics:
+            remedy = "Fill it in, or set standardize = true, which uses the mean of all clients."
+            missing = np.isnan(table.parsed(column.name))
+            problems += table.problems_where(missing, column.name, "the value is missing", remedy)
+        return block
 
     def _encode_number(self, table: Table, problems: list[Problem]) -> NDArray[np.float64]:
         table.require(self.label, "label")
@@ -208,21 +205,16 @@ class TableSpec:
         return y
 
     def _missing_labels(self, table: Table, missing: NDArray[np.bool_]) -> list[Problem]:
-        if not missing.any():
-            return []
-        what, remedy = "the label is missing", "Remove the row, or fill it in."
-        row, count = int(missing.argmax()), int(missing.sum())
-        return [table.problem(row, self.label, what, remedy, count)]
+        remedy = "Remove the row, or fill it in."
+        return table.problems_where(missing, self.label, "the label is missing", remedy)
 
 
 def _too_large(values: NDArray[np.float64], table: Table, name: str) -> list[Problem]:
     """A problem if values are too large to add up exactly."""
-    rows = np.flatnonzero(np.abs(values) > LARGEST_VALUE)
-    if not len(rows):
-        return []
-    what = f"{values[rows[0]]:.3g} is beyond {LARGEST_VALUE:.2g}"
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    what = f"{largest:.3g} is beyond {LARGEST_VALUE:.2g}"
     remedy = "Write it in larger units, or agree on its mean and std in [data.schema]."
-    return [table.problem(int(rows[0]), name, what, remedy, len(rows))]
+    return table.problems_where(np.abs(values) > LARGEST_VALUE, name, what, remedy)
 
 
 @dataclass(frozen=True, eq=False)

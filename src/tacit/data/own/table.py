@@ -77,6 +77,14 @@ class Table:
         line = 0 if row is None else int(self.lines[row])
         return Problem(self.origin, line, self.unit, column, what, remedy)
 
+    def problems_where(
+        self, wrong: NDArray[np.bool_], column: str, what: str, remedy: str
+    ) -> list[Problem]:
+        """A problem of the rows where something is wrong [n]; none if nothing is."""
+        count = int(wrong.sum())
+        row = int(wrong.argmax())
+        return [self.problem(row, column, what, remedy, count)] if count else []
+
     def require(self, name: str, key: str = "") -> None:
         """Raise Misuse if there is no such column, which `key` names; suggest a similar one."""
         if name not in self.frame:
