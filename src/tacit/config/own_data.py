@@ -64,7 +64,7 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
             standardize=section.standardize is not False,
             seed=section.seed,
             target=section.target,
-            read=read_options(section),
+            read=section.read,
             recode=section.recode,
         )
         if section.validation is not None:
@@ -74,11 +74,6 @@ def load_own_data(section: DataSection, clients: Any = None) -> Dataset:
         problem = f"data.shape = {section.shape}, but the inputs have shape {list(shape)}."
         raise Misuse(problem, "Correct it, or remove it: the data have a shape.")
     return dataset
-
-
-def read_options(section: DataSection) -> dict[str, str]:
-    """The options of [data.read] that are set."""
-    return {} if section.read is None else section.read.model_dump(exclude_none=True)
 
 
 def check_own_keys(section: DataSection) -> None:

@@ -59,27 +59,6 @@ class AugmentSection(Section):
     """Whether half of the images are mirrored, left to right."""
 
 
-class ReadSection(Section):
-    """How own tables are read."""
-
-    separator: str | None = None
-    """Between the values of a CSV file; default: what its first line has most of, of , ; tab |."""
-    quote: str | None = None
-    """Around values that contain separators; default: \"."""
-    encoding: str | None = None
-    """Encoding of CSV files and SAS files, such as "latin-1"; default: UTF-8."""
-    decimal: str | None = None
-    """Decimal mark of numbers written as text; default: a point."""
-    thousands: str | None = None
-    """Mark between groups of three digits of such numbers; default: none."""
-    sheet: str | None = None
-    """Sheet of an Excel file; default: the first."""
-    table: str | None = None
-    """Table of a database, such as "patients" or "clinic.patients"."""
-    query: str | None = None
-    """Query of a database, in place of `table`; nodes run none."""
-
-
 class DataSection(OpenSection):
     """A named dataset, or own data: a file per client, one table for all, or a function."""
 
@@ -113,8 +92,8 @@ class DataSection(OpenSection):
     """The columns to use: "number", a list of categories, or { mean = …, std = … } each."""
     recode: dict[str, dict[str, str]] | None = None
     """Other spellings of values by column, such as sex = { m = "male" }; "" is a missing value."""
-    read: ReadSection | None = None
-    """How tables are read; default: CSV files in UTF-8, numbers with a decimal point."""
+    read: dict[str, str] | None = None
+    """How tables are read: separator, quote, encoding, decimal, thousands, sheet, table, query."""
     limit_train: PositiveInt | None = None
     """Number of training samples to keep, drawn at random; default: all."""
     limit_test: PositiveInt | None = None

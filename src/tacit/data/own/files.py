@@ -75,7 +75,9 @@ def _read_frame(path: Path, reading: Reading) -> Any:
             return pandas.read_excel(path, sheet_name=reading.sheet or 0, engine="openpyxl")
         case ".dta":
             return pandas.read_stata(path)
-        case ".sas7bdat" | ".xpt":
+        case ".sas7bdat":
+            return pandas.read_sas(path, encoding=reading.encoding or "infer")
+        case ".xpt":
             return pandas.read_sas(path, encoding=reading.encoding or "utf-8")
         case _:
             return pandas.read_spss(path)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import Misuse, unknown_name
-from tacit.data.own.problems import Problem, check
+from tacit.data.own.problems import MOST_SHOWN, Problem, check
 from tacit.data.own.reading import Reading
 
 # Texts that stand for a missing value, in lower case.
@@ -130,11 +130,11 @@ class Table:
         texts, which = self.texts(name)
         positions: dict[str | None, int] = {text: at for at, text in enumerate(known)}
         codes = np.array([positions.get(text, -1 if text is None else -2) for text in texts])
-        bad = {
-            at: (f"{text!r} is not one of {meaning}", unknown_name("", text, known).remedy)
-            for at, text in enumerate(texts)
-            if codes[at] == -2
-        }
+        bad: dict[int, tuple[str, str]] = {}
+        for at in np.flatnonzero(codes == -2).tolist():
+            # Later ones are not shown, and similar names take time to find.
+            similar = unknown_name("", texts[at], known).remedy if len(bad) < MOST_SHOWN else ""
+            bad[at] = f"{texts[at]!r} is not one of {meaning}", similar
         problems += self._problems_of_texts(name, bad)
         return codes[which]
 

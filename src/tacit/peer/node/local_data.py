@@ -13,12 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.config.options import import_object
-from tacit.config.own_data import (
-    call_user_function,
-    declared_spec,
-    declared_target,
-    read_options,
-)
+from tacit.config.own_data import call_user_function, declared_spec, declared_target
 from tacit.config.sections import OWN_DATA, Config
 from tacit.config.tasks import (
     add_metrics,
@@ -190,7 +185,7 @@ def _from_database(config: Config, clients: int, name: str, url: str) -> LocalDa
 
 
 def _reading(config: Config) -> Reading:
-    return Reading.of(read_options(config.data), config.data.recode)
+    return Reading.of(config.data.read, config.data.recode)
 
 
 def _from_table(
