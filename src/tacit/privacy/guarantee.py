@@ -11,6 +11,7 @@ from typing import Any, Literal
 from tacit.core.checks import check_choice, check_count, check_number
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting.calibration import calibrate_noise_multiplier, steps_within
+from tacit.privacy.accounting.many_runs import Releases
 from tacit.privacy.accounting.sampled_gaussian import check_mechanism, sampled_gaussian_epsilon
 
 Unit = Literal["sample", "client"]
@@ -232,6 +233,11 @@ class Budget:
             f"delta = {self.delta:g}.",
             f"Calibrate with extra_delta={extra:.2g}, or use noise that is closer.",
         )
+
+    def releases(self, steps: int) -> Releases:
+        """What so many iterations release, to be composed with what other runs release."""
+        distance = self.extra_delta / (1 + math.exp(min(self.epsilon, 700.0)))
+        return Releases(self.noise_multiplier, self.sampling_rate, steps, distance)
 
     def as_dict(self) -> dict[str, Any]:
         """The budget for JSON, with None for an infinite ε."""
