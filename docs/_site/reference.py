@@ -56,7 +56,7 @@ def command_line() -> str:
     root = typer.main.get_command(app)
     parts = []
     for name, command in root.commands.items():
-        if COMMANDS.package(name) in (None, *ours):
+        if COMMANDS.package(name) in (None, *ours) and not command.hidden:
             parts += _command(f"tacit {name}", command)
     return "\n\n".join(parts)
 

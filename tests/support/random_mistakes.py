@@ -256,9 +256,9 @@ def misuse_command(draw: random.Random) -> Mistake:
             if not getattr(parameter, "is_flag", False):
                 words.append(value(key))
     words += ["--no-attacks"] if name == "audit" else ["--out", "empty"] if name == "demo" else []
-    if name in ("sweep", "compare", "run", "audit"):
+    if name in ("grid", "run", "audit"):
         words += ["--set", "run.rounds=1"]
-    if name in ("sweep", "compare", "run") and draw.random() < 0.8:
+    if name in ("grid", "run") and draw.random() < 0.8:
         words += ["--out", NO_FOLDER]
     if name == "algorithms":
         words += ["-p", draw.choice(JUNK)]

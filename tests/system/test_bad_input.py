@@ -160,9 +160,10 @@ def test_a_mistake_in_an_option_of_an_algorithm(refused, config, tmp_path, secti
     message = refused("run", path.name, "--out", "out")
     assert message.startswith("Error: ")
     assert_mentions(message, *words)
-    # A comparison fails before its first run, too.
+    name = section.split('"')[1]
+    # A grid fails before its first run, too.
     if "not an option" not in message:
-        assert refused("compare", path.name, "--algorithms", section.split('"')[1], "--out", "out")
+        assert refused("grid", path.name, "--over", f"algorithm={name}", "--out", "out")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_file_that_cannot_be_read(refused, tmp_path):
         ("folder", "directory"),
         ("binary", "Cannot read"),
     ]:
-        for command in (["run", name], ["compare", name, "--algorithms", "dsgt"]):
+        for command in (["run", name], ["grid", name, "--over", "algorithm=dsgt"]):
             message = refused(*command, "--out", "out")
             assert name in message
             assert word in message
@@ -218,7 +219,7 @@ def test_an_output_folder_that_is_taken(refused, tmp_path, config):
         assert out in message
         assert word in message
     for out in ("file", "full", "run"):
-        assert out in refused("compare", config, "--algorithms", "dsgt,lppa", "--out", out)
+        assert out in refused("grid", config, "--over", "algorithm=dsgt,lppa", "--out", out)
     for out in ("file", "full"):
         assert out in refused("run", config, "--out", out, "--resume")
         assert out in refused("demo", "--out", out)
@@ -237,20 +238,20 @@ def test_a_damaged_dataset(refused, tmp_path, config):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--algorithms", "dsgt,lpa"], ["'lpa'", "Did you mean 'lppa'?"]),
-        (["--algorithms", ","], ["--algorithms", "at least one"]),
-        (["--algorithms", "dsgt", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
-        (["--algorithms", "dsgt", "--seeds", "few"], ["--seeds", "integer"]),
+        (["--over", "algorithm=dsgt,lpa"], ["'lpa'", "Did you mean 'lppa'?"]),
+        (["--over", "algorithm=,"], ["'algorithm=,'", "empty value"]),
+        (["--over", "algorithm=dsgt", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
+        (["--over", "algorithm=dsgt", "--seeds", "few"], ["--seeds", "integer"]),
         (
-            ["--algorithms", "dsgt,dp-dsgt", "--set", "algorithm.fresch=true"],
+            ["--over", "algorithm=dsgt,dp-dsgt", "--set", "algorithm.fresch=true"],
             ["algorithm.fresch", "dsgt, dp-dsgt"],
         ),
-        (["--algorithms", "dsgt,lppa+fresch=true"], ["algorithm.fresch", "Did you mean 'fresh'?"]),
-        ([], ["--algorithms"]),
+        (["--over", "algorithm=lppa+fresch=true"], ["algorithm.fresch", "Did you mean 'fresh'?"]),
+        ([], ["--over"]),
     ],
 )
-def test_a_comparison_that_is_not_possible(refused, config, tmp_path, arguments, words):
-    assert_mentions(refused("compare", config, "--out", "out", *arguments), *words)
+def test_a_grid_that_is_not_possible(refused, config, tmp_path, arguments, words):
+    assert_mentions(refused("grid", config, "--out", "out", *arguments), *words)
     assert not (tmp_path / "out").exists()
 
 
@@ -301,7 +302,7 @@ def test_an_audit_finds_a_folder_that_cannot_be_written_before_it_attacks(refuse
     assert_mentions(message, *((out, "another folder") if len(out) < 300 else ("too long",)))
 
 
-@pytest.mark.parametrize("command", [["run"], ["compare", "--algorithms", "dsgt"]])
+@pytest.mark.parametrize("command", [["run"], ["grid", "--over", "algorithm=dsgt"]])
 def test_names_that_are_too_long(refused, config, command):
     name, *rest = command
     assert_mentions(refused(name, config, *rest, "--out", "x" * 300), "File name too long")

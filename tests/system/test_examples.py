@@ -84,8 +84,8 @@ def test_an_example_with_a_guarantee(short):
 
 def test_an_example_with_a_guarantee_is_compared_with_an_algorithm_that_has_none(tacit_here):
     sets = [word for override in SHORT["private-mnist"].split() for word in ("--set", override)]
-    options = "--seeds 1 --out c --algorithms private-sgd,decor+lr=10.0+correlation=3.0,lppa+lr=0.5"
-    command = ["compare", EXAMPLES / "private-mnist.toml", *sets, *options.split()]
+    options = "--out c --over algorithm=private-sgd,decor+lr=10.0+correlation=3.0,lppa+lr=0.5"
+    command = ["grid", EXAMPLES / "private-mnist.toml", *sets, *options.split()]
     answer = tacit_here(*command)
     assert answer.code == 0, answer.err
     rows = [line.split("│") for line in answer.out.splitlines() if line.startswith("│")]
@@ -97,14 +97,12 @@ def test_an_example_with_a_guarantee_is_compared_with_an_algorithm_that_has_none
 def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here):
     """Options of the file's algorithm are not used for others; options of none are an error."""
     sets = [word for override in SHORT["localization"].split() for word in ("--set", override)]
-    options = "--seeds 1 --algorithms dsg,pdmm"
-    command = ["compare", EXAMPLES / "localization.toml", *sets, *options.split()]
+    options = "--over algorithm=dsg,pdmm"
+    command = ["grid", EXAMPLES / "localization.toml", *sets, *options.split()]
     answer = tacit_here(*command, "--out", "c")
     assert answer.code == 0
-    assert (
-        "Not used, because none of these algorithms has it: algorithm.matrix, algorithm.protection"
-        in answer.err
-    )
+    for option in ("matrix", "protection"):
+        assert re.search(f"algorithm.{option} = .* is dropped: 'dsg' has no such", answer.err)
     answer = tacit_here(*command, "--set", "algorithm.fresh=true", "--out", "d")
     assert answer.code == 2
     assert "algorithm.fresh is an option of none of" in answer.err

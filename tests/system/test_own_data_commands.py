@@ -1,4 +1,4 @@
-"""Own tables on the command line: run, resume, compare, audit and schemas."""
+"""Own tables on the command line: run, resume, grid, audit and schemas."""
 
 import csv
 import json
@@ -85,8 +85,8 @@ def test_from_tables_to_reports(tacit_here, clinics):
     assert tacit_here(*by_name, "--out", clinics / "b").code == 0
     assert any("all clients learn these totals" in remark for remark in found["remarks"])
 
-    compare = ("compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1")
-    assert tacit_here(*compare, "--out", clinics / "c").code == 0
+    grid = ("grid", config, "--over", "algorithm=dsgt,lppa")
+    assert tacit_here(*grid, "--out", clinics / "c").code == 0
 
     # What people share names no folder of this machine, and an exported model no client.
     export = ("export", out, "--client", "average", "--format", "safetensors")
@@ -136,25 +136,25 @@ def records(client):
 """
 
 
-def sweep_table(folder):
-    found = json.loads((folder / "sweep.json").read_text())
-    return {tuple(cell["settings"].values()): cell["scores"] for cell in found["cells"]}
+def grid_scores(folder):
+    found = json.loads((folder / "grid.json").read_text())
+    return {tuple(one["values"].values()): one["scores"] for one in found["settings"]}
 
 
-def test_a_sweep_over_keys_of_own_tables(tacit_here, clinics):
+def test_a_grid_over_keys_of_own_tables(tacit_here, clinics):
     # Names in the file are relative to the file, those on the command line to where it runs.
     words = [
-        "sweep", "clinics.toml", "--over", "data.files=sites/{client}.csv,{client}.csv",
+        "grid", "clinics.toml", "--over", "data.files=sites/{client}.csv,{client}.csv",
         "--over", "data.test=0.1,0.3", "--metric", "auc", "--set", "run.rounds=1", "--out", "out",
     ]  # fmt: skip
     answer = tacit_here(*words)
     assert answer.code == 0, answer.err
     assert "data.files={client}.csv, data.test=0.1 cannot run" in answer.err
     assert "rows that no run has seen" in answer.out
-    found = sweep_table(clinics / "out")
+    found = grid_scores(clinics / "out")
     assert [len(scores) for scores in found.values()] == [1, 1, 0, 0]
     assert tacit_here(*words, "--resume", "--json").code == 0
-    assert sweep_table(clinics / "out") == found
+    assert grid_scores(clinics / "out") == found
     table = clinics / "sites" / "west.csv"
     table.write_text(table.read_text() + "\n44,A,ill")
     answer = tacit_here(*words, "--resume")
@@ -163,20 +163,20 @@ def test_a_sweep_over_keys_of_own_tables(tacit_here, clinics):
 
 
 @pytest.mark.slow
-def test_a_sweep_over_clients_of_a_function_in_two_processes(tacit, clinics):
+def test_a_grid_over_clients_of_a_function_in_two_processes(tacit, clinics):
     (clinics / "own_rows.py").write_text(OWN_ROWS)
     files = 'files = "sites/{client}.csv"'
     text = (clinics / "clinics.toml").read_text(encoding="utf-8-sig")
     (clinics / "clinics.toml").write_text(text.replace(files, 'function = "own_rows:records"'))
     words = (
-        "sweep", "clinics.toml", "--over", "graph.clients=3,4", "--set", "run.rounds=1",
+        "grid", "clinics.toml", "--over", "graph.clients=3,4", "--set", "run.rounds=1",
         "--metric", "auc",
     )  # fmt: skip
     path = os.pathsep.join([str(clinics), os.environ.get("PYTHONPATH", "")])
     for out, jobs in (("one", "1"), ("two", "2")):
         answer = tacit(*words, "--jobs", jobs, "--out", out, PYTHONPATH=path)
         assert answer.code == 0, answer.err
-    assert sweep_table(clinics / "one") == sweep_table(clinics / "two")
+    assert grid_scores(clinics / "one") == grid_scores(clinics / "two")
 
 
 def test_numbers_to_predict(tacit_here, clinics):
@@ -289,9 +289,9 @@ def test_a_configuration_of_another_dialect(tacit_here, clinics):
     assert answer.out.splitlines()[4:6] == ["[data.read]", 'decimal = ","']
 
 
-def test_a_sweep_chooses_on_rows_that_clients_hold_out(tacit_here, clinics):
+def test_a_grid_chooses_on_rows_that_clients_hold_out(tacit_here, clinics):
     chosen = ("--over", "algorithm.lr=0.01,0.5", "--metric", "auc.mean")
     options = ("--set", "data.validation=0.25", "--set", "run.metrics=['auc']")
-    answer = tacit_here("sweep", clinics / "clinics.toml", *chosen, *options, "--out", "grid")
+    answer = tacit_here("grid", clinics / "clinics.toml", *chosen, *options, "--out", "grid")
     assert answer.code == 0, answer.err
     assert "Best by auc.mean on validation samples: algorithm.lr=" in answer.out

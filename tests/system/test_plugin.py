@@ -60,11 +60,11 @@ def test_its_dataset_and_command_are_listed(tacit_with):
 def test_it_runs_is_compared_and_audited(tacit_with, tmp_path):
     config = PLUGIN / "moons.toml"
     compared = tacit_with(
-        "compare", config, "--algorithms", "dsgt,nids", "--seeds", "1", "--out", "both", "--json"
+        "grid", config, "--over", "algorithm=dsgt,nids", "--out", "both", "--json"
     )
     assert compared.returncode == 0, compared.stderr
-    rows = {row["label"]: row for row in json.loads(compared.stdout)["rows"]}
-    assert rows["nids"]["accuracy"]["mean"] > 85
+    found = {one["label"]: one for one in json.loads(compared.stdout)["settings"]}
+    assert found["nids"]["mean"] > 85
     audit = tacit_with(
         "audit",
         config,

@@ -56,9 +56,9 @@ def test_a_report_after_an_audit_keeps_it(tacit_here, config, tmp_path):
         assert text in again, text
 
 
-def test_a_comparison_keeps_its_order(tacit_here, config, tmp_path):
-    options = "--algorithms lppa,dsgt --seeds 1 --out both --set run.rounds=1"
-    assert tacit_here("compare", config, *options.split()).code == 0
+def test_a_grid_keeps_its_order(tacit_here, config, tmp_path):
+    options = "--over algorithm=lppa,dsgt --out both --set run.rounds=1"
+    assert tacit_here("grid", config, *options.split()).code == 0
     order = re.compile(r'name="(\w+)" value="(\d)"')
     first = order.findall((tmp_path / "both" / "report.html").read_text())
     assert first == [("lppa", "0"), ("dsgt", "1")]

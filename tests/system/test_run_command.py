@@ -101,10 +101,9 @@ def test_masks_cost_bytes_only_where_they_are_sent(tacit_here, config):
             "run", config, "--out", name, "--set", f"algorithm.masks={name}", *text_of
         )
         sent[name] = json.loads(answer.out)["bytes_sent"]
-    answer = tacit_here(
-        "compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1", "--out", "c", *text_of
-    )
-    dsgt, lppa = (row["bytes_sent"] for row in json.loads(answer.out)["rows"])
+    answer = tacit_here("grid", config, "--over", "algorithm=dsgt,lppa", "--out", "c", *text_of)
+    measures = (one["measures"] for one in json.loads(answer.out)["settings"])
+    dsgt, lppa = (found["bytes_sent"]["mean"] for found in measures)
     assert dsgt == lppa == sent["derived"]
     assert sent["sent"] == 1.5 * sent["derived"]  # θ and γ once, and the masks once
 
@@ -141,7 +140,7 @@ def test_help_is_printed(tacit_here, arguments):
 def test_the_command_alone_lists_its_commands(tacit_here):
     answer = tacit_here()
     shown = answer.out + answer.err
-    for verb in ("demo", "run", "compare", "report", "data", "algorithms"):
+    for verb in ("demo", "run", "grid", "report", "data", "algorithms"):
         assert f" {verb} " in shown
 
 

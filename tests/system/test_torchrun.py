@@ -88,7 +88,7 @@ def test_torchrun_continues_after_a_rank_was_killed(
 def test_other_commands_fail_under_torchrun(tacit_here, config, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    answer = tacit_here("compare", config, "--algorithms", "dsgt")
+    answer = tacit_here("grid", config, "--over", "algorithm=dsgt")
     assert answer.code == 2
     assert "without torchrun" in answer.err
 

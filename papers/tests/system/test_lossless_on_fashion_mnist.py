@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tacit.config.loading import load_config
-from tacit.experiment.compare import compare
+from tacit.experiment.axes import Axis
+from tacit.experiment.grid import grid
 
 PROTOCOL = Path(__file__).parents[3] / "examples" / "lppa-fashion-mnist.toml"
 SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=6", "run.evaluate_every=6"]
@@ -21,8 +22,9 @@ def test_masks_cost_nothing_and_noise_costs_much(tmp_path):
     # Twenty times the noise of the paper at the start, and its noise in every iteration.
     masked = ["lppa+noise.scale=0.5", "lppa+fresh=true"]
     rules = ["dsgt", *masked, "dp-dsgt"]
-    rows = compare(load_config(PROTOCOL, SHORTER), rules, 1, tmp_path / "out").rows
-    accuracy = {row.label: row.accuracy[0] for row in rows}
+    axis = Axis("algorithm", tuple(rules))
+    made = grid(load_config(PROTOCOL, SHORTER), [axis], tmp_path / "out")
+    accuracy = {setting.label: setting.mean for setting in made.settings}
     assert accuracy["dsgt"] > 72
     for rule in masked:
         assert abs(accuracy[rule] - accuracy["dsgt"]) <= 0.3, accuracy

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tacit.config.loading import load_config
-from tacit.experiment.compare import compare
+from tacit.experiment.axes import Axis
+from tacit.experiment.grid import grid
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = ["model.name=mlp", "run.evaluate_every=6"]
@@ -23,7 +24,8 @@ pytestmark = [
 
 def accuracies(example, settings, variants, folder):
     config = load_config(EXAMPLES / example, [*SHORT, *settings])
-    return [row.accuracy[0] for row in compare(config, variants, 1, folder / "out").rows]
+    made = grid(config, [Axis("algorithm", tuple(variants))], folder / "out")
+    return [setting.mean for setting in made.settings]
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("pdmm", 2), ("admm", 3)])

@@ -45,7 +45,7 @@ def demo(
         values = {"algorithms": rows, "audit": result.audit, "report": str(result.report)}
         print(json.dumps(values))
         return
-    baseline = result.rows[0].result.baseline or 0
+    baseline = result.rows[0].summary["baseline"] or 0
     table = Table(
         caption=f"majority baseline of the accuracy: {baseline:.1f} %;\n"
         f"error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message;\n{CAVEAT}"
@@ -63,7 +63,8 @@ def audit(
         Path,
         typer.Argument(
             metavar="CONFIG|FOLDER",
-            help="TOML file of an experiment, or the folder of a run, a federation or a node.",
+            help="TOML file of an experiment, or the folder of a run, a grid, a federation or a "
+            "node.",
         ),
     ],
     adversary: Annotated[
@@ -142,11 +143,14 @@ def audit(
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit_tables import print_audit, print_audits
     from tacit.cli.progress import ProgressBar
+    from tacit.config.variants import split_outside_brackets
+    from tacit.core.provenance import current_provenance
     from tacit.core.storage import read_json, write_json
     from tacit.experiment import auditing
-    from tacit.experiment.compare import split_outside_brackets
+    from tacit.report.finished_grid import is_grid, read_grid
 
     federation, sent, has_transcript, invert = None, None, False, False
+    several = algorithms is not None
     against: Sequence[Adversary | str] | None = adversary
     if (source / "federation.toml").is_file():
         from tacit.peer.federation.audited import AuditedFederation
@@ -166,6 +170,9 @@ def audit(
         victims = federation.victims(victim or [])
         against = adversary or federation.adversaries(victims[0])
         subjects = {"": federation.subject(allow_code or ())}
+    elif is_grid(source) and algorithms is None:
+        several = True
+        subjects = auditing.load_grid(read_grid(source), overrides or [], data)
     elif algorithms is None:
         subjects = {"": auditing.load_subject(source, overrides or [], data, note=print_note)}
     else:
@@ -181,7 +188,7 @@ def audit(
         victims = [_client_number(one, names) for one in victim or []] or [0]
     # Before the attacks, which take minutes.
     require_writable(folder)
-    found = {}
+    found, files = {}, {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
         options = AttackOptions(
@@ -200,9 +207,12 @@ def audit(
                 canaries=alone if canaries or sample_canaries else None,
                 progress=progress,
             )
+            # The runs of a grid have folders of their own.
+            name = label if subject.folder is None or not several else subject.folder.path.name
             written, page = auditing.write_audit(
-                found[label], subject, folder / label, progress=progress
+                found[label], subject, folder / name, progress=progress
             )
+            files[label] = written
     if federation is not None and federation.member is not None and has_transcript:
         from tacit.peer.federation.folders import NodeFolder
         from tacit.peer.node.sent_audit import audit_sent
@@ -218,12 +228,22 @@ def audit(
             )
         if sent is not None:
             write_json(folder / "sent.json", sent.as_dict())
+    if is_grid(folder):
+        from tacit.report.grid_page import write_grid_report
+
+        # With the answers of the audits.
+        write_grid_report(
+            read_grid(folder),
+            folder / "report.html",
+            title=f"Grid {folder.resolve().name}",
+            made=current_provenance(),
+        )
     if as_json:
-        plain = {label: read_json(folder / label / "audit.json") for label in found}
+        plain = {label: read_json(file) for label, file in files.items()}
         if sent is not None:
             plain[""]["sent"] = sent.as_dict()
-        print(json.dumps(plain if algorithms is not None else plain[""]))
-    elif algorithms is not None:
+        print(json.dumps(plain if several else plain[""]))
+    elif several:
         print_audits(found, Console())
         print(f"Numbers and reports: {folder}")
     else:
@@ -294,8 +314,9 @@ COMMANDS: Commands = Registry(
     {
         "demo": demo,
         "run": "tacit.cli.runs:run",
-        "compare": "tacit.cli.runs:compare",
-        "sweep": "tacit.cli.sweep:sweep",
+        "grid": "tacit.cli.grid:grid",
+        "compare": "tacit.cli.moved:compare",
+        "sweep": "tacit.cli.moved:sweep",
         "audit": audit,
         "privacy": "tacit.cli.privacy:privacy",
         "report": "tacit.cli.runs:report",

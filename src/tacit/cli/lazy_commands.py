@@ -28,11 +28,15 @@ class LazyCommands(Mapping[str, Any]):
             except Misuse as problem:
                 command = _broken_command(problem)
             parent = typer.Typer()
-            if isinstance(command, typer.Typer):
-                parent.add_typer(command, name=name)
-            else:
+            if not isinstance(command, typer.Typer):
                 parent.command(name)(command)
-            self._made[name] = typer.main.get_group(parent).commands[name]
+                made: Any = typer.main.get_group(parent).commands[name]
+            elif _is_single(command):
+                made = typer.main.get_command(command)
+            else:
+                parent.add_typer(command, name=name)
+                made = typer.main.get_group(parent).commands[name]
+            self._made[name] = made
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
@@ -55,6 +59,12 @@ def lazy_group(registry: Commands) -> type[TyperGroup]:
             self.commands = commands
 
     return LazyGroup
+
+
+def _is_single(app: typer.Typer) -> bool:
+    """Whether an app has one command and nothing else: it is then that command."""
+    commands = len(app.registered_commands)
+    return commands == 1 and not app.registered_groups and app.registered_callback is None
 
 
 def _broken_command(problem: Misuse) -> Callable[..., None]:

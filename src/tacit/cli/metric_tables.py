@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from tacit.experiment.compare import Comparison
 
 # More clients are in summary.json and in the report.
 MAX_CLIENT_ROWS = 20
@@ -68,52 +65,12 @@ def _both(summary: dict[str, Any], name: str, place: int) -> str:
     return " / ".join("–" if value is None else f"{value:{form}}" for value in (common, own))
 
 
-def further_metrics(comparison: Comparison) -> Table:
-    """The metrics that the table of a comparison does not have, a row for each algorithm."""
-    table = Table(title="Further metrics", title_justify="left")
-    table.add_column("metric")
-    table.add_column("algorithm", overflow="fold")
-    for name in ("value", "difference"):
-        table.add_column(name, justify="right", no_wrap=True)
-    names = dict.fromkeys(name for row in comparison.rows for name in ("accuracy", *row.metrics))
-    if metric_form(comparison.metric).endswith("g"):
-        names["loss"] = None
-    for name in names:
-        for row in comparison.rows:
-            value = row.value(name)
-            if name != comparison.metric and value is not None:
-                form = metric_form(name)
-                cells = pair_cell(value, form), pair_cell(row.differences.get(name), f"+{form}")
-                table.add_row(metric_header(name), row.label, *cells)
-        known = [row.baseline for row in comparison.rows if row.baseline is not None]
-        if name == "accuracy" != comparison.metric and known:
-            table.add_row("", "majority baseline", f"{sum(known) / len(known):.2f}")
-        table.add_section()
-    return table
-
-
 def metric_header(name: str) -> str:
     """The name of a metric with its unit."""
     from tacit.tasks.metrics.metric import describe_metric
 
-    if name == "msd_db":
-        return "MSD, dB"
     unit = describe_metric(name.removeprefix("own_test.")).unit or _unit(name)
     return f"{name}{',' if unit else ''}{unit}"
-
-
-def metric_form(name: str) -> str:
-    """The format of a metric's numbers."""
-    if name == "msd_db":
-        return ".1f"
-    return ".2f" if metric_header(name).endswith("%") else ".4g"
-
-
-def pair_cell(pair: tuple[float, float] | None, form: str) -> str:
-    """A mean and its deviation, if they are known."""
-    from tacit.report.numbers import format_pair
-
-    return "" if pair is None else format_pair(*pair, form)
 
 
 def _unit(key: str) -> str:

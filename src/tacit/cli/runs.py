@@ -1,42 +1,31 @@
-"""`tacit run`, `tacit compare` and `tacit report`: experiments and their reports."""
+"""`tacit run` and `tacit report`: an experiment, and reports of runs."""
 
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tacit.cli.arguments import (
     AllowCode,
     ConfigFile,
     Data,
-    Jobs,
     Json,
     Out,
     Overrides,
     Resume,
-    Seeds,
     print_note,
 )
 from tacit.cli.metric_tables import (
-    further_metrics,
-    metric_form,
-    metric_header,
-    pair_cell,
     print_alerts,
     print_metrics,
 )
 from tacit.cli.progress import ProgressBars
 from tacit.core.errors import Misuse
-
-if TYPE_CHECKING:
-    from tacit.experiment.compare import Comparison
 
 
 class FigureFormat(StrEnum):
@@ -110,100 +99,13 @@ def privacy_sentences(summary: dict[str, Any]) -> list[str]:
     return Spending.of(summary["privacy"], summary["steps"], summary["clients"]).sentences()
 
 
-def compare(
-    config: ConfigFile,
-    algorithms: Annotated[
-        str,
-        typer.Option(help="Names separated by commas, options by +, e.g. NAME,NAME+fresh=true."),
-    ],
-    seeds: Seeds = 3,
-    metric: Annotated[
-        str | None,
-        typer.Option(help="Metric of the differences, e.g. auc or own_test.f1; default: accuracy."),
-    ] = None,
-    jobs: Jobs = 1,
-    out: Out = Path("runs/compare"),
-    data: Data = None,
-    overrides: Overrides = None,
-    resume: Resume = False,
-    as_json: Json = False,
-) -> None:
-    """Run several algorithms on one experiment, paired by seed, and report mean ± deviation."""
-    from tacit.config.loading import load_config
-    from tacit.core.provenance import current_provenance
-    from tacit.experiment import compare as comparing
-    from tacit.report.report import write_report
-
-    experiment = load_config(config, overrides or [], print_note)
-    names = comparing.split_outside_brackets(algorithms, ",")
-    variants = [name.strip() for name in names if name.strip()]
-    with ProgressBars(Console(stderr=True), runs=len(variants) * seeds) as bars:
-        comparison = comparing.compare(
-            experiment,
-            variants,
-            seeds,
-            out,
-            data_folder=data,
-            metric=metric,
-            jobs=jobs,
-            resume=resume,
-            listener_for=bars.listener_for,
-        )
-    if unused := comparing.unused_options(experiment, variants):
-        keys = ", ".join(f"algorithm.{key}" for key in unused)
-        print(f"Not used, because none of these algorithms has it: {keys}", file=sys.stderr)
-    title = f"Comparison on {experiment.task_name}"
-    page, made = out / "report.html", current_provenance()
-    report = write_report(comparison.folders, page, title=title, made=made)
-    if as_json:
-        print(json.dumps(comparison.as_dict()))
-        return
-    Console().print(comparison_table(comparison))
-    if (further := further_metrics(comparison)).rows:
-        Console().print(further)
-    print_alerts({"alerts": comparison.alerts})
-    print(f"Report: {report}")
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Mean ± deviation over the seeds; differences are paired by seed.
-
-    The first metric is the comparison's; below accuracies is a row of the majority baseline. If
-    some algorithms kept a guarantee, a column has the ε of each.
-    """
-    from tacit.report.numbers import format_bytes
-    from tacit.report.spending import guarantee_text
-
-    rows, count, metric = comparison.rows, len(comparison.seeds), comparison.metric
-    seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
-    table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
-    table.add_column("algorithm", overflow="fold")
-    form = metric_form(metric)
-    # Metrics with many digits leave no room for the loss: it is among the further metrics.
-    loss = ["loss"] * (not form.endswith("g"))
-    epsilon = ["ε"] * comparison.has_guarantees
-    for name in (metric_header(metric), "difference", *epsilon, *loss, "sent"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
-            pair_cell(row.value(metric), form),
-            pair_cell(row.difference, "+.2g" if form.endswith("g") else f"+{form}"),
-            *([guarantee_text(row.epsilon)] * len(epsilon)),
-            *([pair_cell(row.loss, ".4g")] * len(loss)),
-            format_bytes(row.bytes_sent),
-        )
-    known = [row.baseline for row in rows if row.baseline is not None]
-    if known and metric == "accuracy":
-        table.add_section()
-        table.add_row("majority baseline", f"{sum(known) / len(known):.2f}")
-    return table
-
-
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Run folders, a folder that contains some, or the folder of a node."),
+        typer.Argument(
+            help="Run folders, the folder of a grid or another that contains some, or that of a "
+            "node."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
@@ -252,6 +154,11 @@ def report(
         print(f"Report: {page}")
         return
     from tacit.core.provenance import current_provenance
+    from tacit.report.finished_grid import is_grid, read_grid
+    from tacit.report.finished_run import read_run
+    from tacit.report.grid_page import write_grid_report
+    from tacit.report.groups import group_runs
+    from tacit.report.paper_files import write_paper_files
     from tacit.report.report import write_report
 
     if watch:
@@ -261,37 +168,24 @@ def report(
             raise Misuse("--watch writes no file.", "Leave out --out, or leave out --watch.")
         serve_report(lambda: [run for folder in folders for run in _runs_in(folder)], port)
         return
-    runs = [run for folder in folders for run in _runs_in(folder)]
-    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    page = write_report(
-        runs, out or folders[0] / "report.html", title=title, made=current_provenance()
-    )
+    page, made = out or folders[0] / "report.html", current_provenance()
+    if len(folders) == 1 and is_grid(folders[0]):
+        grid = read_grid(folders[0])
+        write_grid_report(grid, page, title=f"Grid {folders[0].resolve().name}", made=made)
+        groups = grid.groups
+    else:
+        runs = [run for folder in folders for run in _runs_in(folder)]
+        title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+        write_report(runs, page, title=title, made=made)
+        groups = group_runs([read_run(run) for run in dict.fromkeys(run.resolve() for run in runs)])
     print(f"Report: {page}")
-    if csv or latex or figures:
-        from tacit.report.paper_files import write_paper_files
-
-        form = figures.value if figures else None
-        for path in write_paper_files(runs, page, csv=csv, latex=latex, figures=form):
-            print(path)
+    form = figures.value if figures else None
+    for path in write_paper_files(groups, page, csv=csv, latex=latex, figures=form):
+        print(path)
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """The folder itself if it is a run, or else the runs directly in it.
-
-    Runs of a comparison stay in its order, and so keep their colours.
-    """
+    """The folder itself if it is a run, or else the runs directly in it."""
     if (folder / "history.jsonl").exists() or not folder.is_dir():
         return [folder]
-    found = sorted(path.parent for path in folder.glob("*/history.jsonl"))
-    order = {name: place for place, name in enumerate(_compared(folder / "compare.json"))}
-    return sorted(found, key=lambda path: order.get(path.name, len(order))) or [folder]
-
-
-def _compared(path: Path) -> list[str]:
-    """The names of the runs in a compare.json, in order; [] if there is none."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        labels, seeds = [row["label"] for row in table["rows"]], table["seeds"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return [f"{label}-seed{seed}" for label in labels for seed in seeds]
+    return sorted(path.parent for path in folder.glob("*/history.jsonl")) or [folder]

@@ -28,9 +28,9 @@ from tacit.config.build import Experiment, make_algorithm_for
 from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
 from tacit.config.own_data import check_disclosure
+from tacit.config.variants import make_variant
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace
-from tacit.experiment.compare import make_variant
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
@@ -151,7 +151,7 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
             f"None of {len(candidates)} other algorithms and options leaks less to these "
             f"adversaries ({audit.iterations} iterations examined)."
         ]
-    return [*better, "What these cost in accuracy was not measured: see `tacit compare`."]
+    return [*better, "What these cost in accuracy was not measured: see `tacit grid`."]
 
 
 def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:

@@ -22,16 +22,18 @@ from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config, no_note
 from tacit.config.overrides import Note
 from tacit.config.sections import Config
+from tacit.config.variants import make_variant
 from tacit.core.checks import check_count, is_count
 from tacit.core.errors import Misuse, first_line
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import read_json, require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.engines.run import Run
-from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
+from tacit.experiment.run_many import LoadedData
 from tacit.record import checkpoint as checkpoints, transcript_files
 from tacit.record.transcript import Transcript
+from tacit.report.finished_grid import Grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,12 @@ def load_subject(
             f"Audit the configuration instead: {command} --set …",
         )
     folder = RunFolder(path)
+    runs = sorted(run.parent for run in path.glob("*/history.jsonl"))
+    if runs and not folder.config.exists():
+        raise Misuse(
+            f"{path} is neither the folder of a run nor of a grid: it holds {len(runs)} runs.",
+            f"Give one of them, such as {runs[0]}.",
+        )
     config = folder.read_config()
     experiment = build(config, data_folder, dataset)
     expected = fingerprint(config)
@@ -91,6 +99,24 @@ def load_subject(
     subject = AuditSubject(experiment, folder, transcript, ended_after=ended)
     final = None if saved is None or saved.step < subject.steps else saved.state.theta
     return replace(subject, final=final)
+
+
+def load_grid(
+    grid: Grid, overrides: Sequence[str] = (), data_folder: Path | None = None
+) -> dict[str, AuditSubject]:
+    """The run with the first seed of each setting of a grid, by the setting's label."""
+    data, subjects = LoadedData(data_folder), {}
+    for setting in grid.settings:
+        if setting.runs:
+            folder = grid.folder / setting.runs[0].name
+            dataset = data.of(RunFolder(folder).read_config())
+            subjects[setting.label] = load_subject(folder, overrides, data_folder, dataset)
+    if not subjects:
+        raise Misuse(
+            f"No run of the grid in {grid.folder} has ended.",
+            "Correct the configuration, and run it again.",
+        )
+    return subjects
 
 
 def load_variants(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from tacit.auditing.result import Audit, strongest_leak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
+from tacit.config.variants import make_variant
 from tacit.core.errors import Interrupted
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import write_json
 from tacit.experiment.auditing import AuditSubject, audit
-from tacit.experiment.compare import Comparison, ComparisonRow, compare, make_row, make_variant
+from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
 from tacit.report.audit_sections import stored_audit
 from tacit.report.page import Table
@@ -43,26 +44,42 @@ class DemoRow:
     It is None if no neighbour sees a gradient. ε is that of the guarantee, if there is one.
     """
 
-    result: ComparisonRow
+    summary: dict[str, Any]
     protection: str
     first_message_error: float | None
     epsilon: float | None = None
 
     @property
+    def label(self) -> str:
+        return str(self.summary["algorithm"])
+
+    @property
+    def accuracy(self) -> float | None:
+        """In percent, the mean over clients; None if it is not finite."""
+        mean: float | None = self.summary["accuracy"]["mean"]
+        return mean
+
+    @property
     def cells(self) -> list[str]:
         """The text below `HEADER`."""
-        accuracy, error = self.result.accuracy, self.first_message_error
+        accuracy, error = self.accuracy, self.first_message_error
         seen = "0 % (sees it all)" if error == 0 else "nothing but the noisy sum"
         return [
-            self.result.label,
+            self.label,
             self.protection,
-            "–" if accuracy is None else f"{accuracy[0]:.1f} %",
+            "–" if accuracy is None else f"{accuracy:.1f} %",
             f"{100 * error:.0f} %" if error else seen,
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        own = {"protection": self.protection, "first_message_error": self.first_message_error}
-        return self.result.as_dict() | own | {"epsilon": self.epsilon}
+        keys = ("accuracy", "loss", "baseline", "bytes_sent")
+        return {
+            "label": self.label,
+            **{key: self.summary[key] for key in keys},
+            "protection": self.protection,
+            "first_message_error": self.first_message_error,
+            "epsilon": self.epsilon,
+        }
 
 
 @dataclass(frozen=True)
@@ -100,48 +117,39 @@ def private_config(config: Config) -> Config:
 
 def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) -> DemoResult:
     """Train with all four algorithms, audit them briefly, and write the report."""
-    config, names = demo_config(), list(DEMO_ALGORITHMS)
-    private = private_config(config)
+    config = demo_config()
+    configs = {
+        name: make_variant(config, name, list(DEMO_ALGORITHMS)) for name in DEMO_ALGORITHMS
+    } | {PRIVATE: private_config(config)}
+    RunFolder(out).require_empty()
+    results = {}
     try:
-        comparison = compare(config, names, 1, out, listener_for=listener_for)
-        comparison = _with_private_run(comparison, private, out, listener_for)
+        for name, one in configs.items():
+            folder, seed = out / f"{name}-seed{one.run.seed}", one.run.seed
+            results[name] = run(one, folder, listener=listener_for(name, seed))
     except Interrupted:
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
-    experiments = {name: build(make_variant(config, name, names)) for name in names}
-    experiments[PRIVATE] = build(private)
-    rows = [make_demo_row(row, experiments[row.label]) for row in comparison.rows]
+    experiments = {name: build(one) for name, one in configs.items()}
+    rows = [make_demo_row(results[name].summary, experiments[name]) for name in configs]
+    folders = [result.folder.path for result in results.values()]
     audits = audit_all(experiments)
-    _store_audits(audits, comparison.folders)
+    _store_audits(audits, folders)
     sentences = audit_sentences(audits)
     page, made = out / "report.html", current_provenance()
     table = Table(HEADER, [row.cells for row in rows])
     seen = render("demo.html.jinja", table=table, sentences=sentences)
     sections = {"What a neighbour sees": seen}
     title = "Tacit demonstration"
-    write_report(comparison.folders, page, title=title, sections=sections, made=made)
+    write_report(folders, page, title=title, sections=sections, made=made)
     return DemoResult(rows, page, sentences)
 
 
-def make_demo_row(result: ComparisonRow, experiment: Experiment) -> DemoRow:
+def make_demo_row(summary: dict[str, Any], experiment: Experiment) -> DemoRow:
     budget = experiment.algorithm.budget
     if budget is None:
         error = first_message_error(experiment)
-        return DemoRow(result, DEMO_ALGORITHMS[result.label], error)
-    return DemoRow(result, f"masked sums, ε = {budget.epsilon:g}", None, budget.epsilon)
-
-
-def _with_private_run(
-    comparison: Comparison,
-    config: Config,
-    out: Path,
-    listener_for: Callable[[str, int], ProgressListener],
-) -> Comparison:
-    """The comparison with a row more, which has batches of its own."""
-    seed = config.run.seed
-    folder = out / f"{PRIVATE}-seed{seed}"
-    summary = run(config, folder, listener=listener_for(PRIVATE, seed)).summary
-    row = make_row(PRIVATE, [summary], [summary])
-    return replace(comparison, rows=[*comparison.rows, row], folders=[*comparison.folders, folder])
+        return DemoRow(summary, DEMO_ALGORITHMS[summary["algorithm"]], error)
+    return DemoRow(summary, f"masked sums, ε = {budget.epsilon:g}", None, budget.epsilon)
 
 
 def audit_all(experiments: dict[str, Experiment]) -> dict[str, Audit]:

@@ -31,8 +31,6 @@ from tacit.experiment.signals import stop_requests
 
 ERROR = "error.txt"
 ListenerFor = Callable[[str, int], ProgressListener]
-# Kinds of failures that a worker names, so that the exit code is that of a run in this process.
-FAILURES = {kind.__name__: kind for kind in (Diverged, Misuse)}
 
 
 def no_listener(label: str, seed: int) -> ProgressListener:
@@ -65,11 +63,11 @@ class PlannedRun:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a planned run ended: with a summary, or with a failure."""
+    """How a planned run ended: with a summary, or with a failure in words."""
 
     planned: PlannedRun
     summary: dict[str, Any] | None = None
-    failure: TacitError | None = None
+    failure: str | None = None
 
 
 class LoadedData:
@@ -143,7 +141,7 @@ def _run_here(
         dataset = data.of(one.config)
         found = run(one.config, one.folder.path, dataset=dataset, resume=resume, listener=listener)
     except (Diverged, Misuse) as problem:
-        return Outcome(one, failure=problem)
+        return Outcome(one, failure=str(problem))
     except Interrupted:
         raise Interrupted(_stopped(one.name)) from None
     except TacitError:
@@ -153,24 +151,14 @@ def _run_here(
     return Outcome(one, found.summary)
 
 
-def unexpected(folder: RunFolder, problem: Exception) -> TacitError:
+def unexpected(folder: RunFolder, problem: Exception) -> str:
     """The failure of a run by an error that is not Tacit's; error.txt has its traceback."""
     lines = "".join(traceback.format_exception(problem))
     with suppress(OSError):
         folder.path.mkdir(parents=True, exist_ok=True)
         write_text(folder.path / ERROR, lines)
     text = f"{type(problem).__name__}: {first_line(problem)}"
-    return TacitError(f"{text} (traceback in {folder.path / ERROR})")
-
-
-def named_failure(outcome: Outcome) -> TacitError:
-    """The failure of a run with the run's name in front."""
-    problem, name = outcome.failure or TacitError("did not run."), outcome.planned.name
-    if isinstance(problem, Diverged):
-        return Diverged(f"{name}: {problem}", problem.history)
-    if isinstance(problem, Misuse):
-        return Misuse(f"{name}: {problem.problem}", problem.remedy)
-    return TacitError(f"{name}: {problem}")
+    return f"{text} (traceback in {folder.path / ERROR})"
 
 
 def _stopped(names: str) -> str:
@@ -277,8 +265,7 @@ class _Workers:
                 case "done":
                     return Outcome(one, message["summary"])
                 case "failed":
-                    failure = FAILURES.get(message["error"], TacitError)
-                    return Outcome(one, failure=failure(message["text"]))
+                    return Outcome(one, failure=message["text"])
                 case "interrupted":
                     return None
                 case _:
@@ -286,4 +273,4 @@ class _Workers:
         code = process.wait()
         if code == -signal.SIGINT:
             return None
-        return Outcome(one, failure=TacitError(f"The process of this run ended with code {code}."))
+        return Outcome(one, failure=f"The process of this run ended with code {code}.")

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from tacit.config.build import Experiment
 from tacit.config.loading import make_config
-from tacit.core.errors import Interrupted, Misuse, TacitError
+from tacit.core.errors import Interrupted, TacitError
 from tacit.engines.simulation import Simulation
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run, start_report, step_report
@@ -73,11 +73,9 @@ class _Worker:
             self.send("interrupted")
             return False
         except TacitError as problem:
-            text = problem.problem if isinstance(problem, Misuse) else str(problem)
-            remedy = problem.remedy if isinstance(problem, Misuse) else ""
-            self.send("failed", error=type(problem).__name__, text=f"{text} {remedy}".strip())
+            self.send("failed", text=str(problem))
         except Exception as problem:  # a user's model or algorithm may raise anything
-            self.send("failed", error="", text=str(unexpected(folder, problem)))
+            self.send("failed", text=unexpected(folder, problem))
         else:
             self.send("done", summary=result.summary)
         return True

@@ -232,9 +232,9 @@ def read_run(folder: Path) -> FinishedRun:
         raise _damaged(folder / "config.toml", problem) from None
     is_finished = (folder / "summary.json").exists()
     history = _read_history(folder / "history.jsonl", is_finished=is_finished)
-    graph = _read(StoredGraph, folder / "graph.json")
+    graph = read_stored(StoredGraph, folder / "graph.json")
     if is_finished:
-        summary = _read(Summary, folder / "summary.json")
+        summary = read_stored(Summary, folder / "summary.json")
         if len(summary.names) == graph.clients:
             # Older runs have names here only.
             graph = graph.model_copy(update={"names": summary.names})
@@ -258,7 +258,7 @@ def read_run(folder: Path) -> FinishedRun:
 def _read_partition(path: Path, names: list[str]) -> StoredPartition | None:
     if not path.exists():
         return None
-    partition = _read(StoredPartition, path)
+    partition = read_stored(StoredPartition, path)
     named = len(names) == len(partition.counts)
     return partition.model_copy(update={"names": names}) if named else partition
 
@@ -288,18 +288,18 @@ def _read_audit(folder: Path) -> StoredAudit | None:
     path = folder / stored_audit.FILE
     if not path.exists():
         return None
-    audit = _read(StoredAudit, path)
+    audit = read_stored(StoredAudit, path)
     return audit if audit.config == stored_audit.config_digest(folder) else None
 
 
 def _read_provenance(path: Path) -> dict[str, str]:
-    return _read(StoredProvenance, path).model_dump() if path.exists() else {}
+    return read_stored(StoredProvenance, path).model_dump() if path.exists() else {}
 
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def _read(model: type[M], path: Path) -> M:
+def read_stored(model: type[M], path: Path) -> M:
     try:
         return model.model_validate_json(_read_text(path))
     except ValidationError as problem:

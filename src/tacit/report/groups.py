@@ -20,10 +20,18 @@ class RunGroup:
 
     @property
     def label(self) -> str:
-        """The name, with the number of seeds or that the run diverged."""
-        if len(self.runs) > 1:
-            return f"{self.name}, {len(self.runs)} seeds"
-        return self.name if self.runs[0].summary.diverged is None else f"{self.name} (diverged)"
+        """The name, with the number of seeds and how many of the runs diverged."""
+        diverged = sum(run.summary.diverged is not None for run in self.runs)
+        if len(self.runs) == 1:
+            return f"{self.name} (diverged)" if diverged else self.name
+        return f"{self.name}, {len(self.runs)} seeds" + (f", {diverged} diverged" * bool(diverged))
+
+    @property
+    def epsilon(self) -> float | None:
+        """The largest ε that a run has spent; None if one of them has no guarantee."""
+        promises = [run.summary.privacy for run in self.runs]
+        spent = [one.spent for one in promises if one is not None and one.spent is not None]
+        return max(spent) if len(spent) == len(self.runs) else None
 
     def name_of(self, run: FinishedRun) -> str:
         return self.label if len(self.runs) == 1 else f"{self.name}, seed {run.summary.seed}"

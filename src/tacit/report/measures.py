@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
@@ -31,22 +31,24 @@ class Measure:
 
     key: str
     title: str
-    value: Callable[[Summary], float | None]
+    value: Callable[[FinishedRun], float | None]
     form: str
     is_metric: bool = False
 
 
 def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
     """The measures that some of these runs have; the first is what runs are compared by."""
-    summaries = [run.summary for run in runs]
 
-    def final(metric: str, part: str) -> Callable[[Summary], float | None]:
-        return lambda summary: getattr(getattr(summary, metric) or FinalSpread(), part)
+    def final(metric: str, part: str) -> Callable[[FinishedRun], float | None]:
+        return lambda run: getattr(getattr(run.summary, metric) or FinalSpread(), part)
 
-    def msd(summary: Summary) -> float | None:
-        return None if summary.msd is None else decibels(summary.msd)
+    def msd(run: FinishedRun) -> float | None:
+        return None if run.summary.msd is None else decibels(run.summary.msd)
 
-    further = dict.fromkeys(name for summary in summaries for name in _further(summary))
+    def plain(key: str) -> Callable[[FinishedRun], float | None]:
+        return lambda run: getattr(run.summary, key)
+
+    further = dict.fromkeys(name for run in runs for name in _further(run.summary))
     every = [
         Measure("accuracy_mean", "Accuracy (%)", final("accuracy", "mean"), ".2f", True),
         Measure("msd_db", "MSD (dB)", msd, ".1f", True),
@@ -57,22 +59,36 @@ def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
         Measure(
             "accuracy_average_model", "average model (%)", final("accuracy", "average_model"), ".2f"
         ),
-        Measure("baseline", "majority baseline (%)", lambda s: s.baseline, ".2f"),
+        Measure("baseline", "majority baseline (%)", plain("baseline"), ".2f"),
         Measure(
             "loss_average_model", "loss of average model", final("loss", "average_model"), ".4g"
         ),
-        Measure("consensus_distance", "consensus distance", lambda s: s.consensus_distance, ".3g"),
-        Measure("bytes_sent", "bytes sent", lambda s: s.bytes_sent, ".3g"),
+        Measure("consensus_distance", "consensus distance", plain("consensus_distance"), ".3g"),
+        Measure("bytes_sent", "bytes sent", plain("bytes_sent"), ".3g"),
         Measure("epsilon", "ε spent", _epsilon, ".3g"),
     ]
-    return [one for one in every if any(one.value(summary) is not None for summary in summaries)]
+    return [one for one in every if any(one.value(run) is not None for run in runs)]
+
+
+def measure_of(column: str, runs: Sequence[FinishedRun]) -> Measure:
+    """The measure of a column of the history, such as "accuracy.mean"; MSD in decibels."""
+    metric, _, part = column.rpartition(".")
+    key = "msd_db" if column == "msd" else f"{metric}_{part}" if metric else part
+    known = next((one for one in measures(runs) if one.key == key), None)
+
+    def last(run: FinishedRun) -> float | None:
+        return run.history[-1].value(column) if run.history else None
+
+    if known is not None:
+        return replace(known, is_metric=True)
+    return Measure(key, column, last, ".4g", True)
 
 
 def over_seeds(
     group: RunGroup, measure: Measure, confidence: float = CONFIDENCE
 ) -> Interval | None:
     """The mean over the runs of a group; None if one of them has no such number."""
-    values = [measure.value(run.summary) for run in group.runs]
+    values = [measure.value(run) for run in group.runs]
     known = [value for value in values if value is not None and math.isfinite(value)]
     return mean_and_interval(known, confidence) if len(known) == len(values) else None
 
@@ -85,7 +101,7 @@ def paired(
         {
             run.summary.seed: value
             for run in one.runs
-            if (value := measure.value(run.summary)) is not None and math.isfinite(value)
+            if (value := measure.value(run)) is not None and math.isfinite(value)
         }
         for one in (group, base)
     )
@@ -118,16 +134,16 @@ def _further(summary: Summary) -> list[str]:
 def _further_measure(name: str) -> Measure:
     plain = name.removeprefix(OWN_TEST)
 
-    def value(summary: Summary) -> float | None:
-        known = summary.metrics if name == plain else summary.own_test
+    def value(run: FinishedRun) -> float | None:
+        known = run.summary.metrics if name == plain else run.summary.own_test
         return known.get(plain, FinalSpread()).mean
 
     unit = " (%)" if metric_unit(name) else ""
     return Measure(f"{name}_mean", metric_title(name) + unit, value, metric_form(name), True)
 
 
-def _epsilon(summary: Summary) -> float | None:
-    return None if summary.privacy is None else summary.privacy.spent
+def _epsilon(run: FinishedRun) -> float | None:
+    return None if run.summary.privacy is None else run.summary.privacy.spent
 
 
 def metric_title(name: str) -> str:

@@ -39,13 +39,13 @@ class Table:
         rows: A cell per column.
         caption: Its title.
         series: The number of the series that each row belongs to, if they have signs in figures
-            and the reader can hide them.
+            and the reader can hide them; None for a row that is in no figure.
     """
 
     header: Sequence[Cell]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    series: Sequence[int] = ()
+    series: Sequence[int | None] = ()
 
     @cached_property
     def is_text(self) -> list[bool]:

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from tacit.core.errors import Misuse
 from tacit.core.storage import replacing, write_text
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
-from tacit.report.finished_run import read_run
-from tacit.report.groups import RunGroup, group_runs
+from tacit.report.groups import RunGroup
 from tacit.report.paper_tables import differences_csv, latex_table, means_csv, runs_csv
 from tacit.report.plots import Series
 from tacit.report.report import metric_figures
@@ -22,7 +21,7 @@ from tacit.report.style import plot_style
 
 
 def write_paper_files(
-    folders: Sequence[Path],
+    groups: Sequence[RunGroup],
     beside: Path,
     *,
     csv: bool = False,
@@ -32,7 +31,7 @@ def write_paper_files(
     """Write tables and figures of these runs beside a report.
 
     Args:
-        folders: Folders of runs.
+        groups: The runs.
         beside: The report, after which the files are named.
         csv: Write the runs, means over seeds, and differences paired by seed.
         latex: Write a LaTeX table.
@@ -44,7 +43,6 @@ def write_paper_files(
     Raises:
         Misuse: If a run cannot be read, or a file cannot be written.
     """
-    groups = group_runs([read_run(path) for path in dict.fromkeys(p.resolve() for p in folders)])
     texts = {}
     if csv:
         texts = {"runs.csv": runs_csv(groups), "means.csv": means_csv(groups)}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tacit.report.figures import csv_text
+from tacit.report.finished_grid import Grid
 from tacit.report.groups import RunGroup
 from tacit.report.measures import CONFIDENCE, measures, over_seeds, paired, paired_with_first
 from tacit.report.numbers import format_alike, format_pair
@@ -23,13 +24,24 @@ def runs_csv(groups: Sequence[RunGroup]) -> str:
             run.name,
             run.summary.algorithm,
             run.summary.seed,
-            *(one.value(run.summary) for one in columns),
+            *(one.value(run) for one in columns),
             run.summary.diverged,
         ]
         for group in groups
         for run in group.runs
     ]
     return csv_text(header, lines)
+
+
+def grid_csv(grid: Grid) -> str:
+    """A line per run of a grid that has ended, with the value of each key."""
+    columns = grid.measures
+    lines = [
+        [*setting.values.values(), run.name, run.summary.seed, *(one.value(run) for one in columns)]
+        for setting in grid.settings
+        for run in setting.runs
+    ]
+    return csv_text([*grid.stored.keys, "folder", "seed", *(one.key for one in columns)], lines)
 
 
 def means_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:

@@ -50,6 +50,11 @@ def write_report(
     in its folder.
     """
     page = report_page(folders, title=title, sections=sections, made=made, audit=audit)
+    return write_page(page, out)
+
+
+def write_page(page: str, out: Path) -> Path:
+    """Write a page; Misuse if that is not possible."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, page)
@@ -79,26 +84,53 @@ def report_page(
     if audit is not None:
         runs[0] = replace(runs[0], audit=audit)
     groups = group_runs(runs)
-    unfinished = any(not run.is_finished for run in runs)
+    result = overview_table(groups) if len(runs) > 1 else run_tiles(runs[0])
+    return groups_page(
+        groups,
+        title=title,
+        lead=_lead(runs),
+        first={"Result": show(result)},
+        sections=sections,
+        made=made,
+        refresh=refresh,
+    )
+
+
+def groups_page(
+    groups: Sequence[RunGroup],
+    *,
+    title: str,
+    lead: str,
+    first: Mapping[str, Markup],
+    notes: str = "",
+    sections: Mapping[str, str] | None = None,
+    made: Mapping[str, str] | None = None,
+    refresh: int | None = None,
+) -> str:
+    """The page about groups of runs; the sections `first` lead, and `notes` stand above all."""
+    unfinished = any(not run.is_finished for group in groups for run in group.runs)
     return render_page(
         title,
-        _lead(runs),
-        _assemble(groups, sections or {}, made or {}),
-        alerts=_alerts(groups),
+        lead,
+        _assemble(groups, first, sections or {}, made or {}),
+        alerts=notes + _alerts(groups),
         answer=_answer(groups),
         refresh=refresh if unfinished else None,
     )
 
 
 def _assemble(
-    groups: Sequence[RunGroup], sections: Mapping[str, str], made: Mapping[str, str]
+    groups: Sequence[RunGroup],
+    first: Mapping[str, Markup],
+    sections: Mapping[str, str],
+    made: Mapping[str, str],
 ) -> dict[str, Markup]:
     """The sections by title: pictures, then tables, then proofs."""
     runs = [run for group in groups for run in group.runs]
     alone = runs[0] if len(runs) == 1 else None
     audit = alone.audit if alone is not None else None
     parts = {
-        "Result": show(overview_table(groups) if alone is None else run_tiles(alone)),
+        **first,
         "Over the rounds": _curves(groups),
         "Predictions": predictions_section(groups),
         "Privacy": privacy_section(groups),

@@ -123,7 +123,7 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
     rows = [
         [
             group.name_of(run),
-            *(format_number(one.value(run.summary), one.form) for one in shown),
+            *(format_number(one.value(run), one.form) for one in shown),
             format_bytes(run.summary.bytes_sent),
             format_duration(run.summary.wall_seconds),
             *([str(run.summary.seed)] if seeds else []),
@@ -144,22 +144,40 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
 def overview_table(groups: Sequence[RunGroup]) -> Table:
     """A row per group: the first metric and its difference, what leaks, ε, bytes and time."""
     runs = [run for group in groups for run in group.runs]
+    metric = next((one for one in measures(runs) if one.is_metric), None)
+    columns = overview_columns(groups, metric)
+    rows = [[group.label, *(column(group) for column in columns.values())] for group in groups]
+    return Table(["Run", *columns], rows, overview_title(groups), range(len(groups)))
+
+
+def overview_title(groups: Sequence[RunGroup]) -> str:
+    """What the numbers of an overview are."""
+    several = any(len(group.runs) > 1 for group in groups)
+    return "At the end: mean ± standard deviation over seeds" if several else "At the end"
+
+
+def overview_columns(
+    groups: Sequence[RunGroup], metric: Measure | None
+) -> dict[str, Callable[[RunGroup], Cell]]:
+    """The columns of an overview by their titles: the cell of each group.
+
+    Args:
+        groups: All groups; differences are to the first.
+        metric: What groups are compared by, if there is a metric.
+    """
+    runs = [run for group in groups for run in group.runs]
     columns: dict[str, Callable[[RunGroup], Cell]] = {}
-    if metrics := [one for one in measures(runs) if one.is_metric]:
-        first = metrics[0]
-        columns[first.title] = lambda group: _mean_over_seeds(group, first)
-        if any(paired(group, groups[0], first) is not None for group in groups[1:]):
-            columns["Difference"] = lambda group: _difference(group, groups[0], first)
+    if metric is not None:
+        columns[metric.title] = lambda group: _mean_over_seeds(group, metric)
+        if any(paired(group, groups[0], metric) is not None for group in groups[1:]):
+            columns["Difference"] = lambda group: _difference(group, groups[0], metric)
     if any(run.audit is not None for run in runs):
         columns["Safe to take part?"] = lambda group: _answers(group.runs)
     if any(run.summary.privacy for run in runs):
-        columns["ε"] = lambda group: _guarantee(group.runs)
+        columns["ε"] = lambda group: guarantee_text(group.epsilon)
     columns["Sent"] = lambda group: _mean_text(group, "bytes_sent", format_bytes)
     columns["Wall time"] = lambda group: _mean_text(group, "wall_seconds", format_duration)
-    rows = [[group.label, *(column(group) for column in columns.values())] for group in groups]
-    several = len(runs) > len(groups)
-    title = "At the end: mean ± standard deviation over seeds" if several else "At the end"
-    return Table(["Run", *columns], rows, title, range(len(groups)))
+    return columns
 
 
 def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Table:
@@ -212,13 +230,6 @@ def _mean_text(group: RunGroup, key: str, form: Callable[[float | None], str]) -
     """The mean of a cost over the runs of a group; a dash if one of them has none."""
     values = [getattr(run.summary, key) for run in group.runs]
     return form(None if None in values else statistics.fmean(values))
-
-
-def _guarantee(runs: Sequence[FinishedRun]) -> str:
-    """The largest ε of some runs, or "none" if one of them has no guarantee."""
-    promises = [run.summary.privacy for run in runs]
-    spent = [one.spent for one in promises if one is not None and one.spent is not None]
-    return guarantee_text(max(spent) if len(spent) == len(runs) else None)
 
 
 def _mean_over_seeds(group: RunGroup, measure: Measure) -> str:

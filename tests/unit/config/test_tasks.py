@@ -12,13 +12,15 @@ from safetensors.torch import load_file
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
-from tacit.cli.runs import comparison_table
+from tacit.cli.grid import settings_table
 from tacit.config.build import build
 from tacit.config.loading import make_config, with_keys
 from tacit.core.errors import Interrupted
-from tacit.experiment.compare import compare
+from tacit.experiment.axes import Axis
 from tacit.experiment.folder import fingerprint
+from tacit.experiment.grid import grid
 from tacit.experiment.run import ProgressListener, run
+from tacit.report.grid_page import write_grid_report
 from tacit.report.report import write_report
 
 FILTERING = {
@@ -153,34 +155,34 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path):
         assert torch.equal(load_file(max(resumed.folder.checkpoints.iterdir()))[name], tensor)
 
 
-def test_a_comparison_and_its_page_are_in_decibels(tmp_path):
-    comparison = compare(filtering(), ["dsgt", "dp-dsgt+inject=every"], 2, tmp_path / "c")
-    first, other = comparison.rows
+def test_a_grid_and_its_page_are_in_decibels(tmp_path):
+    axis = Axis.parse("algorithm=dsgt,dp-dsgt+inject=every")
+    made = grid(filtering(), [axis], tmp_path / "c", seeds=2)
+    first, other = made.settings
     levels = []
-    for row in comparison.rows:
+    for setting in made.settings:
         summaries = [
-            json.loads((tmp_path / "c" / f"{row.label}-seed{s}" / "summary.json").read_text())
+            json.loads((tmp_path / "c" / f"{setting.label}-seed{s}" / "summary.json").read_text())
             for s in (0, 1)
         ]
         level = [10 * math.log10(summary["msd"]) for summary in summaries]
-        assert row.msd_db == pytest.approx((statistics.fmean(level), statistics.stdev(level)))
-        assert row.accuracy is None
+        assert setting.score.mean == pytest.approx(statistics.fmean(level))
+        assert setting.score.deviation == pytest.approx(statistics.stdev(level))
         levels.append(level)
-    assert first.difference is None
+    assert made.difference(first, made.measure) is None
     apart = [b - a for a, b in zip(*levels, strict=True)]
-    assert other.difference == pytest.approx((statistics.fmean(apart), statistics.stdev(apart)))
-    assert (
-        json.loads((tmp_path / "c" / "compare.json").read_text())["rows"][0]["msd_db"]["mean"]
-        == first.msd_db[0]
-    )
-    columns = [column.header for column in comparison_table(comparison).columns]
-    assert columns == ["algorithm", "MSD, dB", "difference", "loss", "sent"]
-    page = write_report(
-        comparison.folders, tmp_path / "report.html", title="A comparison"
-    ).read_text()
+    difference = made.difference(other, made.measure)
+    assert difference.mean == pytest.approx(statistics.fmean(apart))
+    assert made.best.mean == min(first.mean, other.mean)
+    stored = json.loads((tmp_path / "c" / "grid.json").read_text())
+    assert stored["settings"][0]["measures"]["msd_db"]["mean"] == first.score.mean
+    assert (stored["metric"], stored["judged_on"]) == ("msd", "the task's own evaluation")
+    columns = [column.header for column in settings_table(made).columns]
+    assert columns == ["algorithm", "MSD (dB)", "difference", "loss", "sent"]
+    page = write_grid_report(made, tmp_path / "report.html", title="A grid").read_text()
     assert "Mean-square deviation" in page
     assert "MSD (dB)" in page
-    assert f"{first.msd_db[0]:.1f} ± " in page
+    assert f"{first.score.mean:.1f} ± " in page
     assert "Accuracy" not in page
     one = write_report(
         [tmp_path / "c" / "dsgt-seed0"], tmp_path / "one.html", title="A run"

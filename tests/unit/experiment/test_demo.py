@@ -4,9 +4,9 @@ import pytest
 
 from tacit.config.build import build
 from tacit.config.loading import with_keys
+from tacit.config.variants import make_variant
 from tacit.core.errors import Misuse
 from tacit.experiment import demo
-from tacit.experiment.compare import ComparisonRow, make_variant
 from tacit.experiment.run import ProgressListener
 
 
@@ -26,7 +26,7 @@ def short(monkeypatch):
 
 def test_the_four_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.run_demo(tmp_path / "out", quiet)
-    assert [line.result.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa", "private-sgd"]
+    assert [line.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa", "private-sgd"]
     assert [line.protection for line in shown.rows] == [
         "no protection",
         "own noise",
@@ -68,9 +68,10 @@ def test_a_folder_that_is_not_empty_is_refused_before_training(tmp_path):
 
 def test_accuracies_and_errors_are_formatted():
     def cells(accuracy, error):
-        return demo.DemoRow(ComparisonRow("a", accuracy, None, (1.0, 0.1), 8, 0), "p", error).cells
+        summary = {"algorithm": "a", "accuracy": {"mean": accuracy}}
+        return demo.DemoRow(summary, "p", error).cells
 
-    assert cells((90.06, 0.1), 1.234) == ["a", "p", "90.1 %", "123 %"]
+    assert cells(90.06, 1.234) == ["a", "p", "90.1 %", "123 %"]
     assert cells(None, 0.0) == ["a", "p", "–", "0 % (sees it all)"]
     assert cells(None, None) == ["a", "p", "–", "nothing but the noisy sum"]
 

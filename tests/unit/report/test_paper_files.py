@@ -138,9 +138,9 @@ def test_latex_has_one_line_per_group_and_escapes(groups):
     assert r"\times 10^{" in text
 
 
-def test_the_files_are_written_beside_the_report(folders, tmp_path):
+def test_the_files_are_written_beside_the_report(groups, tmp_path):
     page = tmp_path / "out" / "report.html"
-    written = write_paper_files(folders, page, csv=True, latex=True, figures="pdf")
+    written = write_paper_files(groups, page, csv=True, latex=True, figures="pdf")
     names = {path.name for path in written}
     assert {"report-runs.csv", "report-means.csv", "report-differences.csv"} <= names
     assert {"report-table.tex", "accuracy.pdf", "loss.pdf", "graph.pdf"} <= names
@@ -150,11 +150,11 @@ def test_the_files_are_written_beside_the_report(folders, tmp_path):
             content = path.read_bytes()
             assert content.startswith(b"%PDF")
             assert b"/Type3" not in content
-    again = write_paper_files(folders, tmp_path / "again.html", figures="pdf")
+    again = write_paper_files(groups, tmp_path / "again.html", figures="pdf")
     assert again[0].read_bytes() == (page.parent / "report-figures" / again[0].name).read_bytes()
 
 
-def test_a_file_in_the_way_is_said(folders, tmp_path):
+def test_a_file_in_the_way_is_said(groups, tmp_path):
     (tmp_path / "report-runs.csv").mkdir()
     with pytest.raises(Misuse, match="Cannot write"):
-        write_paper_files(folders, tmp_path / "report.html", csv=True)
+        write_paper_files(groups, tmp_path / "report.html", csv=True)

@@ -1,0 +1,289 @@
+"""A grid of runs: its settings, how well each did, and which is best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tacit.core.errors import Misuse
+from tacit.core.missing_numbers import finite_or_none
+from tacit.engines.callbacks import best_index, less_is_better
+from tacit.report.finished_run import FinishedRun, StoredModel, read_run, read_stored
+from tacit.report.groups import RunGroup
+from tacit.report.measures import Measure, measure_of, measures, over_seeds, paired
+from tacit.report.spent_together import SpentTogether, spent_together
+from tacit.report.statistics import Interval
+
+FILE = "grid.json"
+SHOWN_FAILURES = 3  # of settings, in the terminal
+# What settings are judged on.
+TEST, VALIDATION, OWN = "test samples", "validation samples", "the task's own evaluation"
+
+
+class StoredSetting(StoredModel):
+    """One combination of values, and the folders of its runs.
+
+    Attributes:
+        values: The value of each key, as text.
+        folders: Of the runs that have ended, by their names.
+        failed: Of those that have started and failed.
+        failures: Why others have not ended.
+    """
+
+    values: dict[str, str]
+    folders: list[str] = Field(default_factory=list)
+    failed: list[str] = Field(default_factory=list)
+    failures: list[str] = Field(default_factory=list)
+
+
+class StoredGrid(StoredModel):
+    """What `grid.json` says beside the results, which follow from the folders.
+
+    Attributes:
+        metric: The column of the history that judges, such as "accuracy.mean".
+        judged_on: What it was measured on: "validation samples" or others.
+        own_data: Whether the data are the user's own tables or arrays.
+    """
+
+    keys: list[str]
+    seeds: list[int]
+    metric: str
+    judged_on: str
+    own_data: bool = False
+    settings: list[StoredSetting]
+
+
+@dataclass(frozen=True)
+class GridSetting:
+    """One combination of values over all seeds.
+
+    Attributes:
+        label: The values in short.
+        group: The runs that have ended; None if none has.
+        failures: Why others have not.
+        score: The metric that judges, over the runs that have ended.
+    """
+
+    values: dict[str, str]
+    label: str
+    group: RunGroup | None
+    failures: tuple[str, ...]
+    score: Interval | None
+
+    @property
+    def runs(self) -> tuple[FinishedRun, ...]:
+        return () if self.group is None else self.group.runs
+
+    @property
+    def mean(self) -> float:
+        """What the setting is ranked by; NaN if a run failed."""
+        return math.nan if self.failures or self.score is None else self.score.mean
+
+    @property
+    def diverged(self) -> int:
+        return sum(run.summary.diverged is not None for run in self.runs)
+
+    @property
+    def misleading(self) -> int:
+        """Number of runs whose accuracy misleads: see `alerts` of their summaries."""
+        return sum(bool(run.summary.alerts) for run in self.runs)
+
+    def interval(self, measure: Measure) -> Interval | None:
+        return None if self.group is None else over_seeds(self.group, measure)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All settings of a grid.
+
+    Attributes:
+        folder: Where grid.json is.
+        measure: What judges.
+        measures: All numbers that runs have.
+        spent: What all runs together spent of the rows' privacy.
+    """
+
+    folder: Path
+    stored: StoredGrid
+    settings: tuple[GridSetting, ...]
+    measure: Measure
+    measures: tuple[Measure, ...]
+    spent: tuple[SpentTogether, ...]
+
+    @property
+    def groups(self) -> list[RunGroup]:
+        """The settings of which a run has ended."""
+        return [one.group for one in self.settings if one.group is not None]
+
+    @property
+    def runs(self) -> list[FinishedRun]:
+        return [run for one in self.settings for run in one.runs]
+
+    @property
+    def less_is_better(self) -> bool:
+        return less_is_better(self.stored.metric)
+
+    @property
+    def base(self) -> GridSetting | None:
+        """The setting that others are compared with: the first that has results."""
+        return next((one for one in self.settings if one.group is not None), None)
+
+    @property
+    def best(self) -> GridSetting | None:
+        """The setting with the best mean; None if all failed."""
+        scores = [one.mean for one in self.settings]
+        if not any(map(math.isfinite, scores)):
+            return None
+        return self.settings[best_index(scores, self.stored.metric)]
+
+    @property
+    def ranked(self) -> list[GridSetting]:
+        """The settings, the best first and failed ones last."""
+        sign = 1 if self.less_is_better else -1
+        return sorted(
+            self.settings,
+            key=lambda one: sign * one.mean if math.isfinite(one.mean) else math.inf,
+        )
+
+    def difference(self, setting: GridSetting, measure: Measure) -> Interval | None:
+        """The difference to the base, paired by seed; None for the base itself."""
+        base = self.base
+        if base is None or setting is base or base.group is None or setting.group is None:
+            return None
+        return paired(setting.group, base.group, measure)
+
+    @property
+    def alerts(self) -> list[str]:
+        """A sentence for each setting whose results mislead."""
+        return [
+            f"{one.label}, {one.misleading} of {len(one.runs)} runs: models do not beat the "
+            "majority baseline or the mean, or predict almost only one class. See the report."
+            for one in self.settings
+            if one.misleading
+        ]
+
+    def sentences(self) -> list[str]:
+        """Which setting is best, what that is worth, and what all runs together spent."""
+        failed = [one for one in self.settings if one.failures]
+        lines = [f"{len(failed)} of {len(self.settings)} settings failed."] if failed else []
+        lines += [f"{one.label}: {one.failures[0]}" for one in failed[:SHOWN_FAILURES]]
+        spent = [line for one in self.spent for line in one.sentences()]
+        best, stored = self.best, self.stored
+        if best is None:
+            return [*lines, *spent]
+        values = ", ".join(f"{key}={value}" for key, value in best.values.items())
+        lines.append(f"Best by {stored.metric} on {stored.judged_on}: {values}.")
+        if stored.judged_on == TEST and len(self.settings) > 1:
+            remedy = "with --set data.validation=0.2 the test samples stay unseen."
+            if stored.own_data:
+                remedy = "test it once more on rows that no run has seen."
+            lines.append(f"The best of many is not an independent estimate: {remedy}")
+        return [*lines, *spent]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, None for numbers that are not finite: the content of grid.json."""
+        best, base = self.best, self.base
+        stored = self.stored.model_dump()
+        results = [
+            kept | self._results(one)
+            for kept, one in zip(stored["settings"], self.settings, strict=True)
+        ]
+        return stored | {
+            "best": None if best is None else best.values,
+            "compared_with": None if base is None else base.values,
+            "spent": [one.as_dict() for one in self.spent],
+            "settings": results,
+        }
+
+    def _results(self, setting: GridSetting) -> dict[str, Any]:
+        metrics = [one for one in self.measures if one.is_metric]
+        return {
+            "label": setting.label,
+            "scores": [finite_or_none(self.measure.value(run)) for run in setting.runs],
+            **_numbers(setting.score),
+            "difference": _interval(self.difference(setting, self.measure)),
+            "measures": {one.key: _interval(setting.interval(one)) for one in self.measures},
+            "differences": {one.key: _interval(self.difference(setting, one)) for one in metrics},
+            "epsilon": None if setting.group is None else setting.group.epsilon,
+            "diverged": setting.diverged,
+            "misleading": setting.misleading,
+        }
+
+
+def is_grid(folder: Path) -> bool:
+    """Whether a folder is that of a grid, which `tacit grid` wrote."""
+    return (folder / FILE).is_file()
+
+
+def read_grid(folder: Path) -> Grid:
+    """Read the folder of a grid and of all its runs.
+
+    Raises:
+        Misuse: If a file is missing or damaged.
+    """
+    return make_grid(folder, read_stored(StoredGrid, folder / FILE))
+
+
+def make_grid(folder: Path, stored: StoredGrid) -> Grid:
+    """A grid from the folders of its runs."""
+    labels = _labels(stored)
+    runs = [[read_run(folder / name) for name in one.folders] for one in stored.settings]
+    flat = [run for several in runs for run in several]
+    measure = measure_of(stored.metric, flat)
+    every = [one for one in measures(flat) if one.key != measure.key]
+    settings = []
+    for one, label, ended in zip(stored.settings, labels, runs, strict=True):
+        group = RunGroup(label, tuple(ended)) if ended else None
+        score = None if group is None else over_seeds(group, measure)
+        settings.append(GridSetting(one.values, label, group, tuple(one.failures), score))
+    failed = [folder / name for one in stored.settings for name in one.failed]
+    spent = spent_together([*flat, *(run for path in failed if (run := _readable(path)))])
+    return Grid(folder, stored, tuple(settings), measure, (measure, *every), tuple(spent))
+
+
+def _readable(folder: Path) -> FinishedRun | None:
+    """A run that failed, as far as it came; None if it recorded nothing."""
+    try:
+        return read_run(folder)
+    except Misuse:
+        return None
+
+
+def short_keys(keys: Sequence[str]) -> list[str]:
+    """The keys without their sections, unless two then have the same name."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return last if len(set(last)) == len(last) else list(keys)
+
+
+def setting_label(values: Mapping[str, str]) -> str:
+    """The values in short; an algorithm needs no key.
+
+    >>> setting_label({"algorithm": "lppa+fresh=true", "algorithm.lr": "0.1", "graph": "ring"})
+    'lppa+fresh=true, lr=0.1, graph=ring'
+    """
+    names = short_keys(list(values))
+    pairs = zip(names, values.values(), strict=True)
+    return ", ".join(value if name == "algorithm" else f"{name}={value}" for name, value in pairs)
+
+
+def _labels(stored: StoredGrid) -> list[str]:
+    return [setting_label(one.values) for one in stored.settings]
+
+
+def _numbers(interval: Interval | None) -> dict[str, float | None]:
+    if interval is None:
+        return {"mean": None, "deviation": None}
+    return {"mean": finite_or_none(interval.mean), "deviation": finite_or_none(interval.deviation)}
+
+
+def _interval(interval: Interval | None) -> dict[str, float | int | None] | None:
+    """A mean, its deviation and the ends of its interval; None if there is none."""
+    if interval is None:
+        return None
+    ends = {"low": finite_or_none(interval.low), "high": finite_or_none(interval.high)}
+    return {**_numbers(interval), **ends, "seeds": interval.count}

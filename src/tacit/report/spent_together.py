@@ -1,0 +1,134 @@
+"""What several runs on the same rows have spent of the rows' privacy together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.privacy.accounting.many_runs import composed_epsilon
+from tacit.privacy.guarantee import Unit
+from tacit.report.finished_run import FinishedRun
+from tacit.report.spending import PER_UNIT, Spending, epsilon_text
+
+# The keys that say which rows a run trains on. Others of [data] choose some of them.
+SOURCES = ("data.name", "data.files", "data.file", "data.function")
+
+
+@dataclass(frozen=True)
+class SpentTogether:
+    """What the runs on the same rows have spent.
+
+    Attributes:
+        runs: How many runs keep a guarantee.
+        others: How many do not, on the same rows.
+        apart: How many keep one that does not compose with these, on the same rows.
+        unfinished: How many have not ended; what they have spent is not known.
+        epsilon: ε of the runs with a guarantee, composed.
+        delta: The smallest δ that one of them promised.
+        unit: What is protected.
+        assumptions: What the guarantees need.
+    """
+
+    runs: int
+    others: int
+    apart: int
+    unfinished: int
+    epsilon: float
+    delta: float
+    unit: Unit
+    assumptions: tuple[str, ...]
+
+    def sentences(self) -> list[str]:
+        """What is spent, for whom it holds, and what it leaves out."""
+        one = self.runs == 1
+        subject = "One run keeps" if one else f"{self.runs} runs on the same rows keep"
+        spent = f"ε = {epsilon_text(self.epsilon)} at δ = {self.delta:g} {PER_UNIT[self.unit]}"
+        needs = " and ".join(self.assumptions)
+        together = "It has" if one else "Together, seeds included, they have"
+        lines = [f"{subject} a guarantee. {together} spent {spent}, {needs}."]
+        if self.others:
+            other = "1 run has" if self.others == 1 else f"{self.others} runs have"
+            lines.append(
+                f"{other} none, on the same rows: nothing bounds what all "
+                f"{self.runs + self.others} reveal together."
+            )
+        if self.apart:
+            lines.append(
+                f"Not counted: {self.apart} whose guarantee is for another unit, or whose clients "
+                "hold other rows."
+            )
+        if self.unfinished:
+            lines.append(f"Not counted: {self.unfinished} that have not ended.")
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, None for an infinite ε."""
+        return {
+            "runs": self.runs,
+            "without_guarantee": self.others,
+            "apart": self.apart,
+            "unfinished": self.unfinished,
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+            "delta": self.delta,
+            "unit": self.unit,
+            "assumptions": list(self.assumptions),
+        }
+
+
+def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
+    """What runs spent that train on the same rows, composed; nothing if none has a guarantee.
+
+    Clients of different partitions hold different rows: guarantees for all data of one client are
+    composed for each partition by itself.
+    """
+    private: dict[tuple[str, str, Unit], list[tuple[FinishedRun, Spending]]] = {}
+    promised: Counter[str] = Counter()
+    for run in runs:
+        summary = run.summary
+        if summary.privacy is None:
+            continue
+        spending = Spending.of(summary.privacy.model_dump(), summary.steps, run.clients)
+        if spending.has_guarantee:
+            unit = spending.budget.unit
+            clients = _clients_rows(run) if unit == "client" else ""
+            private.setdefault((_rows(run), clients, unit), []).append((run, spending))
+            promised[_rows(run)] += 1
+    found = []
+    for (rows, _, unit), members in private.items():
+        same = [run for run in runs if _rows(run) == rows]
+        unfinished = sum(not run.is_finished and "privacy.epsilon" in run.settings for run in same)
+        delta = min(spending.budget.delta for _, spending in members)
+        releases = [spending.budget.releases(spending.steps) for _, spending in members]
+        found.append(
+            SpentTogether(
+                runs=len(members),
+                others=len(same) - promised[rows] - unfinished,
+                apart=promised[rows] - len(members),
+                unfinished=unfinished,
+                epsilon=composed_epsilon(releases, delta),
+                delta=delta,
+                unit=unit,
+                assumptions=tuple(dict.fromkeys(spending.assumption for _, spending in members)),
+            )
+        )
+    return found
+
+
+def _rows(run: FinishedRun) -> str:
+    """What identifies the rows that a run trains on."""
+    return json.dumps([run.settings.get(key) for key in SOURCES], default=str)
+
+
+def _clients_rows(run: FinishedRun) -> str:
+    """What identifies which of them each client holds."""
+    settings = run.settings
+    if any(settings.get(f"data.{key}") for key in ("files", "client", "function")):
+        return ""
+    keys = [key for key in settings if key.startswith(("data.", "partition."))]
+    chosen = {key: settings[key] for key in keys}
+    chosen.setdefault("partition.seed", settings.get("run.seed"))
+    return json.dumps([run.clients, chosen], sort_keys=True, default=str)
