@@ -21,7 +21,7 @@ import torch
 from tacit.config.build import build
 from tacit.config.sections import Config
 from tacit.config.tasks import load_data
-from tacit.core.errors import Diverged, Interrupted, Misuse, TacitError, first_line
+from tacit.core.errors import Interrupted, Misuse, TacitError, first_line
 from tacit.core.storage import read_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.callbacks import check_metrics
@@ -140,12 +140,10 @@ def _run_here(
     try:
         dataset = data.of(one.config)
         found = run(one.config, one.folder.path, dataset=dataset, resume=resume, listener=listener)
-    except (Diverged, Misuse) as problem:
-        return Outcome(one, failure=str(problem))
     except Interrupted:
         raise Interrupted(_stopped(one.name)) from None
-    except TacitError:
-        raise
+    except TacitError as problem:
+        return Outcome(one, failure=str(problem))
     except Exception as problem:  # a user's model or algorithm may raise anything
         return Outcome(one, failure=unexpected(one.folder, problem))
     return Outcome(one, found.summary)
