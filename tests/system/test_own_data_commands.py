@@ -149,7 +149,7 @@ def test_a_grid_over_keys_of_own_tables(tacit_here, clinics):
     ]  # fmt: skip
     answer = tacit_here(*words)
     assert answer.code == 0, answer.err
-    assert "data.files={client}.csv, data.test=0.1 cannot run" in answer.err
+    assert "files={client}.csv, test=0.1 cannot run" in answer.err
     assert "rows that no run has seen" in answer.out
     found = grid_scores(clinics / "out")
     assert [len(scores) for scores in found.values()] == [1, 1, 0, 0]

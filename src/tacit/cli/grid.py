@@ -103,7 +103,7 @@ def grid(
         print_grid(made, Console())
         if page is not None:
             print(f"Report: {page}")
-    if made.best is None:
+    if not made.groups:
         raise typer.Exit(1)
 
 

@@ -175,7 +175,8 @@ class Grid:
         spent = [line for one in self.spent for line in one.sentences()]
         best, stored = self.best, self.stored
         if best is None:
-            return [*lines, *spent]
+            none = [f"No setting is best: no run has a finite {stored.metric}."]
+            return [*lines, *(none if self.groups else []), *spent]
         values = ", ".join(f"{key}={value}" for key, value in best.values.items())
         lines.append(f"Best by {stored.metric} on {stored.judged_on}: {values}.")
         if stored.judged_on == TEST and len(self.settings) > 1:
