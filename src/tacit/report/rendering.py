@@ -6,12 +6,12 @@ import re
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from tacit.core.templates import environment
 from tacit.report.style import series_sign
 
-PLAIN = (".txt.jinja", ".md.jinja", ".tex.jinja")
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -27,32 +27,21 @@ LATEX = {
 
 
 @cache
-def environment(package: str = "tacit.report") -> Environment:
-    """The templates in the folder `templates` of a package.
-
-    What is inserted into HTML and SVG is escaped, unless it is Markup; plain text, Markdown and
-    LaTeX stay as they are. A name that a template uses but does not get is an error.
-    """
-    made = Environment(
-        loader=PackageLoader(package),
-        autoescape=lambda name: name is None or not name.endswith(PLAIN),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"marked": marked, "latex": latex}
+def templates() -> Environment:
+    """The templates of reports, with their filters."""
+    made = environment("tacit.report", marked=marked, latex=latex)
     made.globals["series_sign"] = series_sign
     return made
 
 
 def render(name: str, **values: Any) -> Markup:
     """A filled template of reports; "" if it says nothing."""
-    return Markup(environment().get_template(name).render(values).strip())
+    return Markup(templates().get_template(name).render(values).strip())
 
 
 def source(name: str) -> str:
     """A file beside the templates of reports, as it is."""
-    made = environment()
+    made = templates()
     assert made.loader is not None
     return made.loader.get_source(made, name)[0]
 
