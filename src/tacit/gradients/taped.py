@@ -128,7 +128,7 @@ class Taped(Stacked):
             device=value.device, requires_grad=True,
         )  # fmt: skip
         made.value, made.stack, made.transpose_of = value, tape, matrix
-        made._version_then, made._rows = value._version, None
+        made._version_then, made._rows, made.gradient = value._version, None, None
         tape.parameters.append(made)
         return made
 
