@@ -13,7 +13,7 @@ from torch.nn import functional
 import tacit
 from tacit import models
 from tacit.core import native
-from tacit.core.errors import Misuse
+from tacit.core.errors import Caution, Misuse
 from tacit.core.randomness import Philox
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import clipped, device_samples, strategies
@@ -270,7 +270,8 @@ def test_a_loss_that_cannot_be_batched_is_looped():
     task.parts.arrays[0].abs_()
     hosted, sample = objective(task), sample_of((4,), 5)
     theta = task.initial(0, [0])
-    found = hosted.clipped_sum_of(theta, sample, 0.4)
+    with pytest.warns(Caution, match="one by one.*float"):
+        found = hosted.clipped_sum_of(theta, sample, 0.4)
     assert hosted._clipped_sums.backend.way == "looped"
     assert_same(found, by_hand(task, theta, sample, 0.4), 0.4, 4)
 

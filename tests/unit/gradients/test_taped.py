@@ -11,6 +11,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from tacit.core.rounded_sums import rounding_share
+from tacit.engines.gradients.sample_backends import SampleBackend
 from tacit.gradients.passes import write_one
 from tacit.gradients.products import (
     Lookups,
@@ -21,6 +23,7 @@ from tacit.gradients.products import (
 )
 from tacit.gradients.samples import sample_products
 from tacit.gradients.stacked import NotStackable
+from tacit.tasks import Task
 
 SAMPLES = 6
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -310,3 +313,79 @@ def test_a_loss_without_samples_is_the_same_for_all():
 def test_a_loss_that_is_no_number_is_refused():
     with pytest.raises(NotStackable, match="shape"):
         sample_products(lambda p, a: a[0] * p[0], [torch.randn(3)], (torch.zeros(4, 3),))
+
+
+@pytest.mark.parametrize("samples", [32, 96])
+@pytest.mark.parametrize("name", CASES)
+def test_a_gradient_is_the_same_to_the_last_bit_at_all_places(name, samples):
+    """And whatever the others in its pass are, in every number that is clipped and summed."""
+    module, shape = made(name, torch.float32)
+    loss, parameters = loss_of(module)
+
+    def numbers(x):
+        products = together(loss, parameters, (x,))
+        factors = [t for block in products for t in vars(block).values() if torch.is_tensor(t)]
+        return [*factors, *(block.squared_norms() for block in products)]
+
+    one, others = inputs(shape, 1), inputs(shape, samples, seed=2)
+    for found in numbers(one.repeat_interleave(samples, 0)):
+        assert torch.equal(found, found[:1].expand_as(found))
+    places = [0, 1, samples // 2, samples - 1]
+    mixed = others.clone()
+    mixed[places] = one
+    for found, same in zip(numbers(mixed), numbers(others), strict=True):
+        kept = [k for k in range(samples) if k not in places]
+        assert torch.equal(found[kept], same[kept])
+        assert torch.equal(found[places], found[:1].expand(4, *found.shape[1:]))
+
+
+@pytest.mark.parametrize("name", ["BERT", "encoder", "LSTM", "GRU", "adapters", "tied", "norms"])
+def test_models_that_people_use_take_one_pass(name):
+    module, shape = made(name)
+    x = inputs(shape, 8)
+    classes = module(x).flatten(1).shape[1]
+    task = Task.from_module(
+        module,
+        [(x, torch.arange(8) % classes)],
+        batch_size=2,
+        loss=lambda output, y: functional.cross_entropy(output.flatten(1), y),
+    )
+    theta = task.initial(0, [0])[0]
+    backend = SampleBackend.first_usable(task, theta, tuple(a[:2] for a in task.parts.arrays))
+    assert (backend.way, backend.reason) == ("taped", "")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    positions=st.integers(1, 40),
+    cancel=st.floats(-9, 0),
+    form=st.sampled_from(["linear", "table"]),
+    bound=st.sampled_from([1e-3, 0.3, 40.0]),
+)
+def test_a_sample_changes_the_numbers_summed_by_at_most_its_bound(
+    seed, positions, cancel, form, bound
+):
+    """In float64 arithmetic on the very float32 numbers, up to the rounding that is planned for."""
+    draw = torch.Generator().manual_seed(seed)
+    samples = 32
+    if form == "linear":
+        left = torch.randn(samples, positions, 24, generator=draw)
+        right = torch.randn(samples, positions, 20, generator=draw)
+        # Half of the positions take back what the others give, but for a little.
+        half = positions // 2
+        left[:, :half] = -left[:, half : 2 * half] * (1 + 10**cancel)
+        right[:, :half] = right[:, half : 2 * half]
+        products = position_products(left, right)
+    else:
+        index = torch.randint(7, (samples, positions), generator=draw)
+        products = Lookups.of(index, torch.randn(samples, positions, 5, generator=draw), 60)
+    without = products.without(torch.arange(samples) == 5)
+    bounds = torch.tensor([0, samples])
+    sums = [torch.empty(1, products.width) for _ in range(2)]
+    for some, out in zip((products, without), sums, strict=True):
+        write_clipped_sums([some], bound, [(bounds, out)])
+    change = float((sums[0].double() - sums[1].double()).norm())
+    assert change <= bound * (1 + rounding_share(samples, 1.0))
+    if float(products.squared_norms()[5].sqrt()) >= bound:
+        assert change > 0.9 * bound or form == "linear"

@@ -9,6 +9,7 @@ gradients of others (at a kink of the loss, by as much as their own length).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.devices import to_device
-from tacit.core.errors import Misuse
+from tacit.core.errors import Caution, Misuse
 from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
@@ -155,6 +156,9 @@ class ClippedSums:
         two = samples.load(slice(0, 2), 0)
         check_separable(task.loss, theta, two)
         backend = SampleBackend.first_usable(task, theta, two)
+        if backend.way == "looped":
+            slow = f"Gradients of samples are computed one by one, which is slow: {backend.reason}."
+            warnings.warn(slow, Caution, stacklevel=2)
         return cls(backend, samples, pool, apart, Trial.of(task.loss, theta, two))
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
