@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch.func import vmap
 
 import tacit
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
@@ -61,7 +60,8 @@ def sampled(task, batch_size=BATCH):
     """A task with full gradients as one with samples: each client has its data several times."""
 
     def loss(theta, *arrays):
-        return vmap(task.loss, (None, *(0 for _ in arrays)))(theta, *arrays).mean()
+        each = [task.loss(theta, *(array[k] for array in arrays)) for k in range(len(arrays[0]))]
+        return torch.stack(each).mean()
 
     parts = [tuple(torch.stack([array] * COPIES) for array in part) for part in task.parts]
     return replace(task, loss=loss, parts=Parts.concatenate(parts), batch_size=batch_size)
