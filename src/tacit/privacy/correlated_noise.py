@@ -16,12 +16,16 @@ import math
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csgraph
 
+from tacit.core.checks import check_count, check_number
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
-from tacit.privacy.accounting.correlated import precision
+from tacit.graph.edges import canonical
+from tacit.privacy.accounting.noise_pair import Array
 from tacit.privacy.mechanism import Mechanism, rounding_of
 
 # Coalitions that are looked at; more would take long.
@@ -94,3 +98,28 @@ def worst_share(graph: Graph, ratio: float, curious: int) -> float:
         edges = np.searchsorted(honest, between)
         worst = max(worst, float(precision(edges, len(honest), 1.0, ratio).diagonal().max()))
     return worst
+
+
+def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array:
+    """(σ²I + σ_cor² L)⁻¹ [clients, clients] over the honest subgraph; ∞ where σ = 0."""
+    check_count("clients", clients)
+    check_number("sigma", sigma, at_least=0)
+    check_number("sigma_cor", sigma_cor, at_least=0)
+    pairs = canonical(edges, clients, directed=False)
+    adjacency = np.zeros((clients, clients))
+    adjacency[tuple(pairs.T)] = 1
+    components, label = csgraph.connected_components(adjacency, directed=False)
+    inverse = np.zeros((clients, clients))
+    for component in range(components):
+        members = np.flatnonzero(label == component)
+        within = np.ix_(members, members)
+        if sigma**2 == 0:
+            inverse[within] = np.inf
+            continue
+        inside = adjacency[within]
+        values, vectors = np.linalg.eigh(np.diag(inside.sum(axis=1)) - inside)
+        # In a connected component only constant vectors have eigenvalue 0.
+        values, vectors = np.maximum(values[1:], 0.0), vectors[:, 1:]
+        rest = (vectors / (sigma**2 + sigma_cor**2 * values)) @ vectors.T
+        inverse[within] = rest + 1 / (len(members) * sigma**2)
+    return inverse

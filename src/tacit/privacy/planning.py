@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit.core.checks import check_count, check_positive
 from tacit.core.errors import Misuse
-from tacit.privacy.accounting.calibration import calibrate_noise_multiplier, epsilon_over_steps
+from tacit.privacy.accounting.calibration import calibrate_noise_multiplier
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 from tacit.privacy.guarantee import Budget, Privacy, Unit
 
@@ -183,9 +183,10 @@ def epsilon_by_round(plan: Plan, points: int = 8) -> dict[int, float]:
     )
     rounds = sorted({1, *range(stride, training.rounds, stride), training.rounds})
     per_round = training.iterations // training.rounds
-    steps = [count * per_round for count in rounds]
-    arguments = (plan.noise_multiplier, training.sampling_rate, steps, training.delta)
-    return dict(zip(rounds, epsilon_over_steps(*arguments), strict=True))
+    sigma, rate, delta = plan.noise_multiplier, training.sampling_rate, training.delta
+    return {
+        count: sampled_gaussian_epsilon(sigma, rate, count * per_round, delta) for count in rounds
+    }
 
 
 def alternatives(plan: Plan, *, fixed: str) -> dict[str, Plan]:

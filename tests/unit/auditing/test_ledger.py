@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import tacit
+from support.accounting import masked_mu, sum_delta
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
@@ -24,9 +25,8 @@ from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace, Noise
-from tacit.privacy.accounting.correlated import mu
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.accounting.laplace import sum_delta, sum_log_density
+from tacit.privacy.accounting.laplace import sum_log_density
 from tacit.privacy.accounting.randomized_response import response_epsilon
 from tacit.privacy.clipping import Clip
 from tacit.record.transcript import Keep
@@ -448,7 +448,7 @@ def test_pairwise_gaussian_masks_with_own_noise_are_correlated_noise(name, steps
     inside = [edge for edge in graph.edges.tolist() if set(edge) <= set(honest)]
     # A pair shares a mask in each direction: together √2 σ_mask.
     pair = math.sqrt(2) * sigma_mask
-    each = mu(L2.bound, np.array(inside).reshape(-1, 2), graph.clients, sigma, pair)
+    each = masked_mu(L2.bound, np.array(inside).reshape(-1, 2), graph.clients, sigma, pair)
     adversary = Adversary(corrupt=frozenset(corrupt), listens=True)
     for victim in honest:
         found = epsilon_of(algorithm, adversary, steps, clip=L2, victim=victim, graph=graph)

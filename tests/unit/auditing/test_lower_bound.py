@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from support.accounting import sum_delta
 from tacit.auditing.scoring import lower_bound as module
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.core.errors import Misuse
-from tacit.privacy.accounting.laplace import sum_delta
 
 
 def responses(generator, epsilon, members, others):

@@ -8,9 +8,10 @@ from dp_accounting.pld import privacy_loss_mechanism
 from hypothesis import given, settings, strategies as st
 from scipy import integrate, stats
 
+from support.accounting import sum_delta
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting import laplace
-from tacit.privacy.accounting.laplace import sum_delta, sum_pure_epsilon, sum_tail
+from tacit.privacy.accounting.laplace import sum_pure_epsilon, sum_tail
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 
 KS = [1, 2, 3, 8, 64]
@@ -159,13 +160,11 @@ def test_the_ledger_has_a_sentence_for_what_is_proved_and_assumed():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: sum_delta(-1.0, 1.0, 1),
-        lambda: sum_delta(math.nan, 1.0, 1),
-        lambda: sum_delta(1.0, -1.0, 1),
-        lambda: sum_delta(1.0, math.nan, 1),
-        lambda: sum_delta(1.0, "1", 1),
-        lambda: sum_delta(1.0, 1.0, -1),
-        lambda: sum_delta(1.0, 1.0, 1.5),
+        lambda: sum_pure_epsilon(-1.0, 1),
+        lambda: sum_pure_epsilon(math.nan, 1),
+        lambda: sum_pure_epsilon("1", 1),
+        lambda: sum_pure_epsilon(1.0, -1),
+        lambda: sum_pure_epsilon(1.0, 1.5),
         lambda: sum_density(0, 1.0),
         lambda: sum_tail(True, 1.0),
     ],

@@ -6,11 +6,11 @@ from dp_accounting.pld import privacy_loss_distribution as oracle
 from hypothesis import given, settings, strategies as st
 from scipy import special
 
+from support.accounting import response_loss, sum_delta
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting import loss_distribution
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.grid import trim
-from tacit.privacy.accounting.laplace import sum_delta
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.accounting.noise_pair import NoisePair
 from tacit.privacy.accounting.randomized_response import response_delta, response_epsilon
@@ -52,7 +52,7 @@ def test_gaussian_composition_is_exact_from_above(mu, uses):
 
 @pytest.mark.parametrize(("epsilon", "uses"), [(0.1, 1000), (1.0, 7), (4.0, 50), (1.0, 1)])
 def test_randomized_response_composition_is_exact_from_above(epsilon, uses):
-    ours = PrivacyLoss.randomized_response(epsilon).self_compose(uses)
+    ours = response_loss(epsilon).self_compose(uses)
     for delta in (1e-2, 1e-5, 1e-9):
         exact = response_epsilon(delta, epsilon, uses)
         assert exact * (1 - 1e-9) <= ours.epsilon(delta) <= 1.005 * exact + 1e-12
@@ -93,7 +93,7 @@ def test_one_gaussian_is_bounded_from_above_and_tightly(mu, part):
 def test_any_grid_gives_an_upper_bound(step, part, uses):
     for loss, exact in (
         (gaussian(0.7, step=step), lambda e: gaussian_delta(e, 0.7 * math.sqrt(uses))),
-        (PrivacyLoss.randomized_response(0.9, step=step), lambda e: response_delta(e, 0.9, uses)),
+        (response_loss(0.9, step=step), lambda e: response_delta(e, 0.9, uses)),
     ):
         epsilon = part * uses
         assert loss.self_compose(uses).delta(epsilon) >= exact(epsilon) * (1 - 2e-9) - ROUNDING
@@ -220,14 +220,12 @@ def test_extreme_ratios_stay_upper_bounds():
     [
         lambda: PrivacyLoss.laplace(-0.1),
         lambda: PrivacyLoss.laplace(0.1, -1),
-        lambda: PrivacyLoss.randomized_response(-1.0),
         lambda: PrivacyLoss.laplace(0.1).self_compose(-1),
         lambda: PrivacyLoss.laplace(0.1).self_compose(2.0),
         lambda: PrivacyLoss.laplace(0.1).epsilon(1.0),
         lambda: PrivacyLoss.laplace(0.1).delta(-1.0),
         lambda: PrivacyLoss.laplace(0.1, step=0.0),
         lambda: gaussian(0.1, step=math.nan),
-        lambda: PrivacyLoss.randomized_response(0.1, step=-1.0),
     ],
 )
 def test_invalid_arguments_raise_misuse_with_a_remedy(call):

@@ -10,7 +10,6 @@ from tacit.core.errors import Misuse
 from tacit.privacy.accounting import calibration, sampled_gaussian
 from tacit.privacy.accounting.calibration import (
     calibrate_noise_multiplier,
-    epsilon_over_steps,
     steps_within,
 )
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
@@ -92,12 +91,6 @@ def test_a_coarser_grid_is_more_pessimistic(monkeypatch, cells):
     sampled_gaussian.sampled_gaussian_losses.cache_clear()
     assert exact < sampled_gaussian_epsilon(3.0, 0.02, 300, 1e-5) < 1.05 * exact
     sampled_gaussian.sampled_gaussian_losses.cache_clear()
-
-
-def test_a_curve_has_the_epsilon_of_each_number_of_steps():
-    curve = epsilon_over_steps(1.2, 0.05, [0, 10, 100], 1e-5)
-    assert curve == [sampled_gaussian_epsilon(1.2, 0.05, steps, 1e-5) for steps in (0, 10, 100)]
-    assert curve == sorted(curve)
 
 
 def test_calibration_takes_few_evaluations(monkeypatch):

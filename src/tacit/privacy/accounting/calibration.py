@@ -7,7 +7,7 @@ All answers err on the safe side: a multiplier or a number of iterations is retu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from scipy import special
 
@@ -62,15 +62,6 @@ def calibrate_noise_multiplier(
     mu = 2 * epsilon / (quantile + math.sqrt(quantile**2 + 2 * epsilon))
     guess = -math.log(math.log1p((mu / sampling_rate) ** 2 / steps)) / 2
     return math.exp(_root_from_above(excess, guess, math.log1p(TOLERANCE)))
-
-
-def epsilon_over_steps(
-    noise_multiplier: float, sampling_rate: float, steps: Sequence[int], delta: float
-) -> list[float]:
-    """ε after each of these numbers of iterations."""
-    return [
-        sampled_gaussian_epsilon(noise_multiplier, sampling_rate, count, delta) for count in steps
-    ]
 
 
 def steps_within(

@@ -36,7 +36,7 @@ import numpy as np
 from scipy import special
 
 from tacit.core.checks import check_count
-from tacit.privacy.accounting.checks import check_epsilon, check_ratio
+from tacit.privacy.accounting.checks import check_ratio
 from tacit.privacy.accounting.noise_pair import Array, NoisePair
 
 ASSUMPTIONS = (
@@ -75,15 +75,6 @@ def sum_pure_epsilon(ratio: float, k: int) -> float:
     check_ratio("ratio", ratio)
     check_count("k", k, at_least=0)
     return ratio if k > 0 or ratio == 0 else math.inf
-
-
-def sum_delta(epsilon: float, ratio: float, k: int) -> float:
-    """δ(ε) of one release with k unknown Laplace(β) terms, with r = Δ/β."""
-    check_epsilon(epsilon)
-    pure = sum_pure_epsilon(ratio, k)
-    if pure == math.inf:
-        return 1.0
-    return sum_pair(ratio, k).delta(epsilon) if epsilon < pure else 0.0
 
 
 def sum_pair(ratio: float, k: int) -> NoisePair:

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import fft, special
+from scipy import fft
 
 from tacit.core.checks import check_count
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
@@ -91,17 +91,6 @@ class PrivacyLoss:
             # The spread of the loss decreases as 1/√k.
             step = max(ratio, SMALLEST) / (CELLS_PER_SPREAD * math.sqrt(k))
         return cls.of_pair(sum_pair(ratio, k), step)
-
-    @classmethod
-    def randomized_response(cls, epsilon: float, step: float | None = None) -> PrivacyLoss:
-        """The loss of one sign kept with probability e^ε/(1 + e^ε): +ε or −ε."""
-        check_epsilon(epsilon)
-        if epsilon == 0:
-            return cls.none()
-        step = grid_step(epsilon / CELLS_PER_SPREAD if step is None else step)
-        losses = epsilon * np.array([1.0, -1.0])
-        first, at = spread_atoms(losses, special.expit([epsilon, -epsilon]), step)
-        return cls(first, step, at, pure=epsilon)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on δ(ε)."""
