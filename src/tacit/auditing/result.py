@@ -9,8 +9,9 @@ from typing import Any
 from tacit.auditing import statements
 from tacit.auditing.active.gains import gain_summary
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.answer import Answer, answer_of
+from tacit.auditing.answer import Answer
 from tacit.auditing.findings import AdversaryResult, Findings
+from tacit.auditing.judgement import answer_of
 from tacit.auditing.sum_verdicts import sum_summary
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.core.notebooks import html_table

@@ -14,10 +14,11 @@ from typing import Any, cast, get_type_hints
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.answer import Answer, describe_adversary, describe_knowledge, join
+from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.judgement import describe_adversary, describe_knowledge, join
 from tacit.auditing.result import Audit
 from tacit.auditing.sum_verdicts import rounded_up
 from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.auditing.answer import answer_of
+from tacit.auditing.judgement import answer_of
 from tacit.auditing.result import Audit, strongest_leak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config

@@ -7,54 +7,43 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tacit.auditing.answer import Answer
+from tacit.core.templates import paragraphs
 from tacit.privacy.interpretation import SCALE, in_words
 from tacit.privacy.planning import round_up
 from tacit.report.groups import RunGroup
 from tacit.report.page import Cell, Styled, Table
-from tacit.report.rendering import marked, render
+from tacit.report.rendering import marked, render, templates
 from tacit.report.spending import Spending
-from tacit.report.stored_audit import StoredAnswer
 
 QUESTION = "Is it safe to take part?"
 SYMBOLS = {"no": "✕", "leaks": "!", "unproven": "?", "weak": "!", "proven": "✓", "unknown": "?"}
 
 
-def answer_html(answer: StoredAnswer) -> Markup:
+def answer_html(answer: Answer) -> Markup:
     """The answer in colour and words."""
     symbol = SYMBOLS[answer.level]
     return render("answer.html.jinja", question=QUESTION, answer=answer, symbol=symbol)
 
 
-def unaudited_answer(group: RunGroup) -> StoredAnswer:
+def unaudited_answer(group: RunGroup) -> Answer:
     """The answer for a run that was not audited: nothing is known but what it promised."""
     run = group.runs[0]
-    summary = run.summary
-    limits = [
-        f"`tacit audit {shlex.quote(run.path)}` proves, bounds and measures who can learn what."
-    ]
-    if summary.privacy is None:
-        return StoredAnswer(
-            level="unknown",
-            verdict="Not known: not audited",
-            reason=f"{summary.algorithm} promises no guarantee, and what its messages reveal was "
-            "not examined.",
-            limits=limits,
-        )
-    spending = Spending.of(summary.privacy.model_dump(), summary.steps, run.clients)
-    budget = spending.budget
-    if not spending.has_guarantee:
-        reason = "The sums are masked but have no noise, so there is no guarantee."
-        return StoredAnswer(
-            level="unknown", verdict="Not known: not audited", reason=reason, limits=limits
-        )
-    return StoredAnswer(
-        level="unknown",
-        verdict="Promised, but not audited",
-        reason=f"The noise was computed for this promise, {spending.assumption}. Whether the "
-        "messages keep it was not examined.",
-        guarantee=[in_words(round_up(spending.spent, 3), budget.delta, budget.unit), SCALE],
-        limits=limits,
+    privacy, guarantee, assumption = run.summary.privacy, [], ""
+    if privacy is not None:
+        spending = Spending.of(privacy.model_dump(), run.summary.steps, run.clients)
+        if spending.has_guarantee:
+            budget, assumption = spending.budget, spending.assumption
+            guarantee = [in_words(round_up(spending.spent, 3), budget.delta, budget.unit), SCALE]
+    verdict, reason, *limits = paragraphs(
+        templates().get_template("unaudited.txt.jinja"),
+        "answer",
+        algorithm=run.summary.algorithm,
+        is_private=privacy is not None,
+        assumption=assumption,
+        folder=shlex.quote(run.path),
     )
+    return Answer("unknown", verdict, reason, guarantee=guarantee, limits=limits)
 
 
 def answers_table(groups: Sequence[RunGroup]) -> Table:

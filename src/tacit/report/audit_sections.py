@@ -9,11 +9,12 @@ from markupsafe import Markup
 
 from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
-from tacit.auditing.answer import Answer, answer_of
+from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.client_names import client_name
 from tacit.auditing.findings import AdversaryResult
+from tacit.auditing.judgement import answer_of
 from tacit.auditing.result import ASSUMPTIONS, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
@@ -22,7 +23,7 @@ from tacit.report.answer_section import answer_html
 from tacit.report.figures import svg
 from tacit.report.page import Card, Cell, Styled, Table, provenance_table, render_page, show
 from tacit.report.rendering import render
-from tacit.report.stored_audit import StoredAnswer, StoredAudit
+from tacit.report.stored_audit import StoredAudit
 
 SHOWN_TERMS = 12  # of a combination that is a proof
 
@@ -79,8 +80,7 @@ def stored_audit(
         kind: {name: str(html) for name, html in parts.items() if html}
         for kind, parts in sections.items()
     }
-    known = StoredAnswer.model_validate(answer.as_dict())
-    return StoredAudit(answer=known, config=config, made=made or {}, **shown)
+    return StoredAudit(answer=answer, config=config, made=made or {}, **shown)
 
 
 def _verdicts(audit: Audit) -> Markup:

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel
 
+from tacit.auditing.answer import Answer
+
 FILE = "audit_report.json"
-
-
-class StoredAnswer(BaseModel):
-    """An answer to the question whether it is safe to take part; see `tacit.auditing.answer`."""
-
-    model_config = {"frozen": True}
-
-    level: Literal["no", "leaks", "unproven", "weak", "proven", "unknown"]
-    verdict: str
-    reason: str
-    learns: list[str] = []
-    guarantee: list[str] = []
-    changes: list[str] = []
-    limits: list[str] = []
 
 
 class StoredAudit(BaseModel):
@@ -39,7 +26,7 @@ class StoredAudit(BaseModel):
 
     model_config = {"frozen": True}
 
-    answer: StoredAnswer
+    answer: Answer
     config: str = ""
     made: dict[str, str] = {}
     pictures: dict[str, str]

@@ -13,12 +13,12 @@ import tacit
 from support.suited import made, suited
 from tacit import PrivateSGD, Topology
 from tacit.algorithms import ALGORITHMS
-from tacit.auditing import answer as module
+from tacit.auditing import judgement as module
 from tacit.auditing.active.gains import Gain, Outcome
 from tacit.auditing.active.recovered import RecoveredSamples
-from tacit.auditing.answer import answer_of
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
+from tacit.auditing.judgement import answer_of
 from tacit.auditing.options import AuditOptions
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting

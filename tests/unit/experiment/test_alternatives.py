@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.auditing.answer import answer_of
+from tacit.auditing.judgement import answer_of
 from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.experiment import alternatives

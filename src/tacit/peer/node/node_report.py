@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import ValidationError
 
-from tacit.auditing.answer import answer_of
+from tacit.auditing.judgement import answer_of
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json, write_text
 from tacit.core.toml import to_toml

@@ -1,0 +1,383 @@
+"""Is it safe to take part? The answer of an audit, for people who do not read proofs.
+
+The worst finding decides: about any victim, of any adversary, and of any client in the heat map.
+Without a proof the answer is never yes. "Not proven" is an answer, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from jinja2 import Template
+
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.answer import Answer, Level
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE
+from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.findings import AdversaryResult, Findings, Verdict
+from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
+from tacit.auditing.scoring.roc import Roc
+from tacit.auditing.statements import NOUNS, image_steps
+from tacit.auditing.sum_verdicts import promise_of
+from tacit.auditing.symbolic.exposure import LEVELS
+from tacit.auditing.symbolic.leakage import Leakage
+from tacit.core.templates import environment, paragraphs
+from tacit.privacy.interpretation import SCALE, in_short, in_words, strength
+from tacit.privacy.planning import round_up
+from tacit.tasks.parts import Parts
+
+DETECTED = 0.6  # AUC, at the lower end of its interval
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What was found about one victim of one adversary."""
+
+    result: AdversaryResult
+    verdict: Verdict
+    leakage: Leakage
+    ledger: Ledger
+
+    @property
+    def reconstructions(self) -> list[str]:
+        """How close each reconstruction of the victim's data came."""
+        return [
+            attack.score.levels[index]
+            for attack in self.result.reconstructions
+            for index, evidence in enumerate(attack.evidence)
+            if evidence.victim == self.verdict.victim
+        ]
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether an attack rebuilt at least one sample."""
+        return any(level in ("recovered", "recovered in part") for level in self.reconstructions)
+
+    @property
+    def best_reconstruction(self) -> str:
+        return max(self.reconstructions, key=RECONSTRUCTIONS.index)
+
+    @property
+    def best_roc(self) -> Roc | None:
+        """That of the best membership attack on the victim, if there was one."""
+        victim = self.verdict.victim
+        curves = [one.roc for one in self.result.memberships if one.victim == victim]
+        return max(curves, key=lambda roc: roc.auc, default=None)
+
+    @property
+    def who(self) -> str:
+        return describe_adversary(self.result.adversary)
+
+    @property
+    def victim(self) -> str:
+        return self.leakage.victim_text
+
+    @property
+    def knows(self) -> str:
+        return describe_knowledge(self.leakage)
+
+    @property
+    def alone(self) -> str:
+        """The only client in the sums that the adversary sees."""
+        (client,) = self.ledger.only_sum_of or ()
+        return self.result.adversary.name_of(client)
+
+    @property
+    def epsilon(self) -> float:
+        return self.ledger.best.epsilon
+
+    @property
+    def is_bounded(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether the bound covers the whole run and noise as computers add it."""
+        ledger = self.ledger
+        covers_run = ledger.whole_run is not None or ledger.run_steps is None
+        return covers_run and IDEAL_NOISE not in ledger.best.assumptions
+
+    @property
+    def has_defect(self) -> bool:
+        """Whether canaries contradict the bound."""
+        result = self.result
+        return any(
+            one.is_defect and one.victim == self.verdict.victim
+            for one in (*result.canaries_of("client"), *result.canaries_of("gradient"))
+        )
+
+
+# A level, the macro of the template that says why, and its values.
+Decision = tuple[Level, str, dict[str, Any]]
+
+
+def answer_of(audit: Findings) -> Answer:
+    """The answer of an audit, without what would change it."""
+    findings = [
+        Finding(result, *row)
+        for result in audit.results
+        for row in zip(result.verdicts, result.leakage, result.ledgers, strict=True)
+    ]
+    level, macro, values = _decide(audit, findings)
+    verdict, reason = _say(macro, **values)
+    learns = [sentence for found in findings for sentence in _say("learns", found=found)]
+    learns += _heat_map(audit) + [f"{capital(gain.statement)}." for gain in audit.gains]
+    return Answer(level, verdict, reason, learns, _guarantee(audit, findings), _limits(audit))
+
+
+def describe_adversary(adversary: Adversary) -> str:
+    """An adversary in plain words, to start a sentence with.
+
+    Example:
+        >>> describe_adversary(Adversary.parse("curious(1,4)+eavesdropper"))
+        'Clients 1, 4 and an eavesdropper together'
+    """
+    members = [adversary.name_of(client) for client in sorted(adversary.corrupt)]
+    if adversary.listens and members:
+        members.append("an eavesdropper")
+    if adversary.is_server:
+        return "The server"
+    if not members:
+        return "An eavesdropper"
+    who = f"{'client' if len(adversary.corrupt) == 1 else 'clients'} {join(members)}"
+    who = f"{who} together" if len(members) > 1 else who
+    return f"Deviating {who}" if adversary.malicious else capital(who)
+
+
+def describe_knowledge(leakage: Leakage) -> str:
+    """The most revealing knowledge of an adversary, as the end of a sentence."""
+    victim = leakage.victim_text
+    if leakage.strongest is None:
+        return _say("knows_nothing", victim=victim)[0]
+    question, status = leakage.strongest
+    series = leakage.of(question)
+    if status == "noisy":
+        variances = series.variances[series.indices("noisy")]
+        return _say("knows_noisy", victim=victim, deviation=math.sqrt(float(np.min(variances))))[0]
+    return _say(
+        "knows",
+        question=question,
+        noun=NOUNS[question],
+        victim=victim,
+        share=f"{len(series.indices('exact'))} of {len(series.when)}",
+        others=len(leakage.honest_component) - 1,
+        steps=image_steps(leakage) if question == "image" else "",
+    )[0]
+
+
+def _decide(audit: Findings, findings: list[Finding]) -> Decision:
+    """The worst finding decides."""
+    if defect := next((one for one in findings if one.has_defect), None):
+        return "no", "refuted", {"found": defect}
+    if found := next((one for one in findings if one.is_recovered), None):
+        return "no", "rebuilt", {"found": found}
+    if gain := next((one for one in audit.gains if one.gains_samples), None):
+        return "no", "rebuilt_actively", {"gain": gain}
+    headlines = {finding.verdict.headline: finding for finding in reversed(findings)}
+    worst = LEVELS[0 if audit.exposure is None else int(audit.exposure.levels.max())]
+    if found := headlines.get("exposed"):
+        return "no", "exposed", {"found": found}
+    if worst == "gradient":
+        return "no", "others_exposed", {}
+    if found := headlines.get("partly exposed"):
+        return "leaks", "partly_exposed", {"found": found}
+    if worst in ("difference", "sum"):
+        return "leaks", "others_partly_exposed", {"kind": worst}
+    judged = _broken_promise(audit, findings) or _judge_guarantee(audit, findings)
+    return (_detected(findings) if judged[0] == "unproven" else None) or judged
+
+
+def _detected(findings: list[Finding]) -> Decision | None:
+    """The best membership attack; None if none is clearly better than guessing."""
+    scores = [
+        (attack.roc.interval[0], attack.roc.auc, finding)
+        for finding in findings
+        for attack in finding.result.memberships
+        if attack.victim == finding.verdict.victim
+    ]
+    low, auc, found = max(scores, key=lambda one: one[0], default=(0.0, 0.0, None))
+    return None if low < DETECTED else ("leaks", "detected", {"found": found, "auc": auc})
+
+
+def _broken_promise(audit: Findings, findings: list[Finding]) -> Decision | None:
+    """The answer if an adversary may learn more than was promised; None if all is as promised."""
+    algorithm, clients = audit.setting.algorithm, audit.setting.graph.clients
+    budget = algorithm.budget
+    worst = max(filter(_is_bounded, findings), key=lambda one: one.epsilon, default=None)
+    if budget is None or worst is None or worst.epsilon <= budget.epsilon:
+        return None
+    members = worst.ledger.only_sum_of
+    honest = clients - len(worst.result.adversary.corrupt) if members is None else len(members)
+    promise = promise_of(algorithm, clients)
+    values = {"found": worst, "budget": budget, "promise": promise, "honest": honest}
+    return "no", "broken_promise", values
+
+
+def _judge_guarantee(audit: Findings, findings: list[Finding]) -> Decision:
+    """The answer if nothing exact is known: it depends on the guarantee."""
+    worst = max(findings, key=lambda one: one.epsilon)
+    if not worst.is_bounded:
+        return "unproven", "unbounded", {"found": worst}
+    found = strength(worst.epsilon)
+    if found == "vacuous":
+        return "unproven", "vacuous", {"found": worst}
+    if why := _why_no_proof(audit, findings):
+        return "unproven", "no_proof", {"why": why}
+    if (gap := _gap(audit, findings)) is not None:
+        return gap
+    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
+    values = {"found": worst, "strength": found, "promise": promise}
+    level: Level = "weak" if found == "weak" else "proven"
+    return level, "proven", values | {"iterations": audit.iterations}
+
+
+def _gap(audit: Findings, findings: list[Finding]) -> Decision | None:
+    """What bounds of messages leave out; None if nothing."""
+    task, graph = audit.setting.task, audit.setting.graph
+    if task.disclosure:
+        return "unproven", "disclosed", {"disclosure": task.disclosure}
+    edges = graph.edges.tolist()
+    for victim in audit.victims:
+        neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}
+        seen = [one for one in findings if one.verdict.victim == victim]
+        if not any(one.result.adversary.corrupt & neighbours for one in seen):
+            return "unproven", "neighbours_unbounded", {"client": audit.name_of(victim)}
+    if audit.setting.algorithm.needs_server and not any(
+        one.result.adversary.is_server for one in findings
+    ):
+        return "unproven", "server_unbounded", {}
+    unit, parts = findings[0].ledger.unit, task.parts
+    units = task.clients
+    if unit == "sample" and isinstance(parts, Parts):
+        units = int(parts.sizes.sum())
+    delta = max(one.ledger.best.delta for one in findings)
+    if delta * units >= 1:
+        return "unproven", "large_delta", {"delta": delta, "units": f"{units:,}", "unit": unit}
+    return None
+
+
+def _why_no_proof(audit: Findings, findings: list[Finding]) -> str:
+    """Why bounds do not cover the run; "" if they do."""
+    missing = next((one for one in findings if not one.is_proof), None)
+    if missing is None:
+        return ""
+    if IDEAL_NOISE in missing.ledger.best.assumptions:
+        return _say("ideal_noise")[0]
+    steps = f"{missing.ledger.run_steps or 0:,}"
+    return _say("part_of_run", iterations=audit.iterations, steps=steps)[0]
+
+
+def _heat_map(audit: Findings) -> list[str]:
+    """How many pairs of clients leak, from the map of all pairs."""
+    if audit.exposure is None:
+        return []
+    levels = audit.exposure.levels
+    gradient, noisy = LEVELS.index("gradient"), LEVELS.index("noisy")
+    return _say(
+        "heat_map",
+        pairs=int((levels >= 0).sum()),
+        exact=int((levels == gradient).sum()),
+        parts=int(((levels > noisy) & (levels < gradient)).sum()),
+    )
+
+
+def _guarantee(audit: Findings, findings: list[Finding]) -> list[str]:
+    """The guarantee against each adversary: the worst in words, the others in short."""
+    unbounded: dict[str, list[str]] = {}
+    bounded: dict[tuple[float, float], list[Finding]] = {}
+    for finding in findings:
+        best = finding.ledger.best
+        if finding.is_bounded:
+            bounded.setdefault((best.epsilon, best.delta), []).append(finding)
+        else:
+            # The formula is in the tables and proofs.
+            reason = best.why.split(": ")[0] if "·" in best.why else best.why
+            unbounded.setdefault(reason, []).append(lower_first(finding.who))
+    worst = max((_rounded(epsilon) for epsilon, _ in bounded), default=math.inf)
+    meanings = []
+    for (epsilon, delta), several in sorted(bounded.items(), key=lambda item: -item[0][0]):
+        rounded, unit = _rounded(epsilon), several[0].ledger.unit
+        meaning = in_words(rounded, delta, unit) if rounded == worst else in_short(rounded, delta)
+        meanings.append((join([lower_first(one.who) for one in several]), meaning))
+    return _say(
+        "guarantee",
+        unbounded=[(why, join(who)) for why, who in unbounded.items()],
+        bounded=meanings,
+        coalitions=_coalitions(audit),
+        scale=SCALE,
+        why_no_proof=_why_no_proof(audit, list(filter(_is_bounded, findings))),
+    )
+
+
+def _coalitions(audit: Findings) -> list[tuple[int, int, str]]:
+    """The smallest and largest coalitions with the same worst ε, if they learn noisy sums only."""
+    worst: dict[int, float] = {}
+    for one in audit.coalitions:
+        size = len(one.example)
+        worst[size] = max(worst.get(size, 0.0), one.bound.epsilon)
+    sizes: dict[str, list[int]] = {}
+    for size, epsilon in sorted(worst.items()):
+        sizes.setdefault(_number(epsilon), []).append(size)
+    return [(those[0], those[-1], epsilon) for epsilon, those in sizes.items()]
+
+
+def _limits(audit: Findings) -> list[str]:
+    return _say(
+        "limits",
+        who=[lower_first(describe_adversary(one.adversary)) for one in audit.results],
+        victims=[audit.name_of(victim) for victim in audit.victims],
+        clients=audit.setting.graph.clients,
+        iterations=audit.iterations,
+        every_pair=audit.exposure is not None,
+        coalitions=audit.coalitions,
+        attacked=any(result.reconstructions or result.memberships for result in audit.results),
+        task=audit.setting.task,
+    )
+
+
+def _is_bounded(finding: Finding) -> bool:
+    return finding.is_bounded
+
+
+def _say(macro: str, **values: object) -> list[str]:
+    """The paragraphs of a macro of the template."""
+    return paragraphs(_template(), macro, **values)
+
+
+@cache
+def _template() -> Template:
+    templates = environment(
+        "tacit.auditing",
+        capital=capital,
+        epsilon=_number,
+        join_words=join,
+        lower_first=lower_first,
+    )
+    return templates.get_template("answer.txt.jinja")
+
+
+def join(items: list[str]) -> str:
+    """Different items as a list in words: a, b and c."""
+    distinct = list(dict.fromkeys(items))
+    return distinct[0] if len(distinct) == 1 else f"{', '.join(distinct[:-1])} and {distinct[-1]}"
+
+
+def _rounded(epsilon: float) -> float:
+    return round_up(epsilon, 3)
+
+
+def _number(epsilon: float) -> str:
+    value = _rounded(epsilon)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def lower_first(text: str) -> str:
+    return text[0].lower() + text[1:]
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
