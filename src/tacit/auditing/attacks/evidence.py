@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
+from tacit.auditing.symbolic.replay import outline
 from tacit.core.errors import Misuse
 from tacit.core.here import LogDensity
 from tacit.record.transcript import Transcript
@@ -198,17 +199,7 @@ def _check_same_run(symbolic: Transcript, recorded: Transcript) -> None:
     """Raise Misuse if the numbers are not from the run that was audited."""
 
     def outlines(transcript: Transcript) -> tuple[object, ...]:
-        messages = [
-            (
-                m.tick,
-                m.verb,
-                m.tag,
-                m.source.tolist(),
-                None if m.target is None else m.target.tolist(),
-            )
-            for m in transcript.messages
-        ]
-        return transcript.clients, transcript.edges, messages
+        return transcript.clients, transcript.edges, list(map(outline, transcript.messages))
 
     if outlines(symbolic) != outlines(recorded):
         raise Misuse(

@@ -80,6 +80,26 @@ class Bound:
         return f"{ideal}{self}{vacuous}"
 
 
+def fisher_information(signal: Matrix, noise: Matrix, covered: float) -> Matrix | None:
+    """F = Sᵀ(N Nᵀ)⁺S of normalized rows; None if a combination has signal but no noise.
+
+    Args:
+        signal: S [rows, T].
+        noise: N [rows, terms], each term of standard deviation one.
+        covered: Part of a column of S that noise may leave uncovered, relative to its size.
+    """
+    left, sizes, _ = _singular(noise)
+    along = left.T @ signal
+    missing = signal - left @ along
+    missing -= left @ (left.T @ missing)
+    allowed = covered * np.linalg.norm(signal, axis=0)
+    if (np.linalg.norm(missing, axis=0) > allowed).any():
+        return None
+    white = along / sizes[:, None]
+    fisher: Matrix = white.T @ white
+    return fisher
+
+
 def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
     """A combination [rows] of normalized S and N without noise but with a gradient, if any."""
     left, _, _ = _singular(noise)
@@ -201,11 +221,9 @@ def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> t
     scaled, added = _scaled(clip, signal, noise, laws, Gaussian)
     if not added.shape[1]:
         return math.inf, "there is no Gaussian noise"
-    if noiseless_combination(scaled, added) is not None:
+    fisher = fisher_information(scaled, added, COVERED)
+    if fisher is None:
         return math.inf, "Gaussian noise does not cover all gradients of the victim"
-    left, sizes, _ = _singular(added)
-    white = (left.T @ scaled) / sizes[:, None]
-    fisher = white.T @ white
     # An L1 bound on gradients is an L2 bound too.
     most = len(fisher) * float(np.linalg.eigvalsh(fisher).max())
     return math.sqrt(min(most, float(np.abs(fisher).sum()))), ""

@@ -71,10 +71,7 @@ def _input(run: SymbolicRun, unknown: Unknown) -> _Input:
         before = run.messages_before[unknown.when]
     else:
         inputs, before = step.inputs, step.messages_before
-    rows = np.zeros((len(inputs), len(run.unknowns)))
-    for row, coefficients in zip(rows, inputs, strict=True):
-        row[: len(coefficients)] = coefficients.numpy()
-    return _Input(rows, before)
+    return _Input(np.concatenate([run.wide(row[None]) for row in inputs]), before)
 
 
 def _trace_inputs(

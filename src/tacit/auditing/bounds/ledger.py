@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
 from tacit.auditing.bounds.dependence import trace_dependence
@@ -179,15 +177,13 @@ def _upper_bound(
         return sampled_bound(view, parameters, delta)
     if clip is None:
         return Bound.none("gradients are not clipped, so one client's influence is not bounded")
-    laws = [run.laws[unknown] for unknown in view.noise]
-    deviations = np.sqrt([law.variance for law in laws])
-    signal, noise = normalized(view.signal * clip.sensitivity, view.added * deviations)
-    if (combination := noiseless_combination(signal, noise)) is not None:
+    rows = view.signal * clip.sensitivity, view.added * view.deviations
+    if (combination := noiseless_combination(*normalized(*rows))) is not None:
         # Back to combinations of the messages themselves.
-        sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)
+        sizes = row_sizes(*rows)
         shown = _format_gradients(view, victim, combination / sizes, adversary.names)
         return Bound.none(f"{cancels}: {shown}")
-    return total_bound([(noise_loss(clip, view.signal, view.added, laws), 1)], clip, delta)
+    return total_bound([(noise_loss(clip, view.signal, view.added, view.laws), 1)], clip, delta)
 
 
 def sampled_bound(view: SecretRows, parameters: int, delta: float) -> Bound:

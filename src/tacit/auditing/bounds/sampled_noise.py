@@ -18,16 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound, fisher_information
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized
-from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.noise import Gaussian
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 
 # Off the diagonal of F, relative to it, that is rounding.
 DIAGONAL = 1e-9
-# Rows have noise of size one: directions with less than this of it count as free of noise.
-NOISELESS = 1e-10
 
 
 @dataclass(frozen=True)
@@ -60,32 +57,17 @@ def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss | str:
         parameters: P, the number of coordinates of a gradient.
     """
     run = view.run
-    laws = [run.laws[unknown] for unknown in view.noise]
-    if not all(isinstance(law, Gaussian) for law in laws):
+    if not all(isinstance(law, Gaussian) for law in view.laws):
         return "sums over samples have a bound for Gaussian noise only"
     samplings = [run.samplings[gradient.when] for gradient in view.gradients]
     rounding = math.sqrt(parameters) * run.rounding
-    changes = np.array([one.bound + rounding for one in samplings])
-    deviations = np.sqrt([law.variance for law in laws])
-    information = _information(view.signal * changes, view.added * deviations)
+    changes = np.array([sampling.bound + rounding for sampling in samplings])
+    rows = normalized(view.signal * changes, view.added * view.deviations)
+    information = fisher_information(*rows, DIAGONAL)
     if information is None:
         return "noise cancels in a combination of messages"
-    own = np.diag(information)
-    if (np.abs(information - np.diag(own)) > DIAGONAL * own.max()).any():
+    diagonal = np.diag(information)
+    if (np.abs(information - np.diag(diagonal)) > DIAGONAL * diagonal.max()).any():
         return "sums of several iterations are seen under the same noise"
-    rate = max(one.rate for one in samplings)
-    return SampledLoss(1 / math.sqrt(own.max()), rate, len(samplings), not run.rounding)
-
-
-def _information(signal: Matrix, noise: Matrix) -> Matrix | None:
-    """F [T, T]; None if a combination has signal but no noise."""
-    signal, noise = normalized(signal, noise)
-    left, sizes, _ = np.linalg.svd(noise, full_matrices=False)
-    kept = sizes > NOISELESS
-    left, sizes = left[:, kept], sizes[kept]
-    along = left.T @ signal
-    if (np.abs(signal - left @ along) > DIAGONAL * np.abs(signal).max()).any():
-        return None
-    whitened = along / sizes[:, None]
-    information: Matrix = whitened.T @ whitened
-    return information
+    rate = max(sampling.rate for sampling in samplings)
+    return SampledLoss(1 / math.sqrt(diagonal.max()), rate, len(samplings), not run.rounding)

@@ -85,7 +85,6 @@ class _Iteration:
     def of(
         cls, run: SymbolicRun, adversary: Adversary, victim: int, kind: type[Noise]
     ) -> _Iteration:
-        width = len(run.unknowns)
         state = _state_columns(run)
         gradients, noise, deviations = _secret_columns(run, adversary, victim, kind)
 
@@ -93,22 +92,21 @@ class _Iteration:
             return rows[:, state], rows[:, gradients], rows[:, noise] * deviations
 
         view = list(adversary.view(run.transcript))
-        seen = [
-            _padded(run.transcript.messages[message].rows[rows].numpy(), width)
-            for message, rows in view
-        ]
+        messages = run.transcript.messages
+        seen = [run.wide(messages[message].rows[rows]) for message, rows in view]
         points = []
         for number, models in run.points.items():
-            s, _, z = split(_padded(models.numpy(), width))
+            s, _, z = split(run.wide(models))
             sent = run.messages_before[number]
             before = sum(len(rows) for message, rows in view if message < sent)
             points.append((s, z, before))
-        every = [_padded(rows.numpy(), width) for rows in run.points.values()]
+        none = np.zeros((0, len(run.unknowns)))
+        every = [run.wide(rows) for rows in run.points.values()]
         others = [np.delete(rows, victim, axis=0) for rows in every]
-        after = np.concatenate([_padded(rows.numpy(), width) for rows in run.states[1].values()])
+        after = np.concatenate([run.wide(rows) for rows in run.states[1].values()])
         a, b, n = split(after)
-        c, d, e = split(np.concatenate(seen) if seen else np.zeros((0, width)))
-        where = split(np.concatenate(others) if others else np.zeros((0, width)))
+        c, d, e = split(np.concatenate([none, *seen]))
+        where = split(np.concatenate([none, *others]))
         own = split(np.concatenate([rows[[victim]] for rows in every]))
         fields = [len(rows) for rows in run.states[0].values()]
         return cls(a, b, n, c, d, e, where, own, fields, points)
@@ -124,11 +122,10 @@ class _Start:
 
     @classmethod
     def of(cls, start: SymbolicRun, adversary: Adversary, victim: int, kind: type[Noise]) -> _Start:
-        width = len(start.unknowns)
-        rows = np.concatenate([_padded(rows.numpy(), width) for rows in start.states[0].values()])
+        rows = np.concatenate([start.wide(rows) for rows in start.states[0].values()])
         gradients, noise, deviations = _secret_columns(start, adversary, victim, kind)
-        every = [_padded(points.numpy(), width) for points in start.points.values()]
-        points = np.concatenate(every) if every else np.zeros((0, width))
+        none = np.zeros((0, len(start.unknowns)))
+        points = np.concatenate([none, *(start.wide(rows) for rows in start.points.values())])
         return cls(rows[:, gradients], rows[:, noise] * deviations, points[:, noise])
 
 
@@ -322,7 +319,3 @@ def _secret_columns(
     ]
     deviations = np.sqrt([run.laws[run.unknowns[k]].variance for k in noise])
     return gradients, noise, deviations
-
-
-def _padded(rows: Matrix, width: int) -> Matrix:
-    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])))

@@ -153,8 +153,7 @@ def _by_induction(
         if depends.budgets:
             budgets.append((list(depends.budgets.values()), times))
         if view.gradients:
-            laws = [run.laws[unknown] for unknown in view.noise]
-            loss = noise_loss(clip, view.signal, view.added, laws)
+            loss = noise_loss(clip, view.signal, view.added, view.laws)
             if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
                 return None
             losses.append((loss, times))
@@ -248,15 +247,12 @@ def _state_is_known(
     run: SymbolicRun, index: int, adversary: Adversary, victim: int, sensitivity: float
 ) -> bool:
     """Whether a state follows from the messages so far and from the data of other clients."""
-    width = len(run.unknowns)
     state = run.states[index].values()
     # A field that is not one number per parameter, such as a counter, may change what is done.
-    if any(rows.shape[1] > width for rows in state) or run.has_plain_state:
+    if any(rows.shape[1] > len(run.unknowns) for rows in state) or run.has_plain_state:
         return False
     view = SecretRows.of(run, adversary, victim)
-    padded = np.zeros((sum(map(len, state)), width))
-    for k, row in enumerate(row for rows in state for row in rows.numpy()):
-        padded[k, : len(row)] = row
+    padded = np.concatenate([run.wide(rows) for rows in state])
     # What other clients computed must follow from messages, in the state as in messages.
     present = [run.unknowns[column] for column in np.flatnonzero(padded.any(axis=0))]
     secret = [u for u in present if u.kind in ("gradient", "nonlinear") and not adversary.knows(u)]

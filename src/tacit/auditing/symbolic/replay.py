@@ -345,7 +345,7 @@ class _Replay:
         for unknown in self.missing:
             yield Mismatch(f"{unknown} is used on symbols, but not on numbers")
         symbolic, recorded = run.transcript.messages, self.transcript.messages
-        if [_outline(m) for m in symbolic] != [_outline(m) for m in recorded]:
+        if list(map(outline, symbolic)) != list(map(outline, recorded)):
             yield Mismatch("other messages are sent on numbers than on symbols")
             return
         for index, (message, numbers) in enumerate(zip(symbolic, recorded, strict=True)):
@@ -388,6 +388,7 @@ class _Replay:
         return bool((wrong <= allowed).all())
 
 
-def _outline(message: Message) -> tuple[object, ...]:
+def outline(message: Message) -> tuple[object, ...]:
+    """All of a message but its numbers."""
     target = None if message.target is None else message.target.tolist()
     return message.tick, message.verb, message.tag, message.source.tolist(), target
