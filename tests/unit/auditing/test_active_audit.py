@@ -1,6 +1,7 @@
 """Audits of malicious clients next to passive ones, from the setting to the report."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 import tacit
 from tacit import data, models
-from tacit.auditing.active.gains import Gain, Membership, Outcome, gain_cells, gain_summary
+from tacit.auditing.active.gains import Gain, Outcome, gain_cells, gain_summary
 from tacit.auditing.active.recovered import RecoveredSamples
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
@@ -152,7 +153,10 @@ def test_echo_needs_a_victim_that_sends_to_it():
 
 
 def outcome(recovered, auc):
-    member = None if auc is None else Membership("loss", auc, auc - 0.1, auc + 0.1)
+    member = None
+    if auc is not None:
+        curve = SimpleNamespace(auc=auc, interval=(auc - 0.1, auc + 0.1))
+        member = SimpleNamespace(score="loss", roc=curve)
     return Outcome((RecoveredSamples("gradient", 1, 16, recovered),), member)
 
 

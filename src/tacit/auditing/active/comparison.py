@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, ECHO, IMPRINTS, ISOLATE
-from tacit.auditing.active.gains import Gain, Membership, Outcome
+from tacit.auditing.active.gains import Gain, Outcome
 from tacit.auditing.active.imprint import ASSUMED, imprinted
 from tacit.auditing.active.malicious import Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
@@ -164,7 +164,9 @@ class Comparison:
             return Outcome((), None)
         truth = Truth(setting.task, int(setting.seed))
         recovered = count_recovered(result.leakage[0], transcript, truth, result.reconstructions)
-        return Outcome(tuple(recovered), Membership.best_of(result.memberships, victim))
+        scored = (member for member in result.memberships if member.victim == victim)
+        best = max(scored, key=lambda member: member.roc.auc, default=None)
+        return Outcome(tuple(recovered), best)
 
     def _attacks(self, adversary: Adversary) -> bool | AttackOptions:
         """How hard attacks try. Canaries are copies of the whole graph, of honest clients only."""

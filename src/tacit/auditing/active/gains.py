@@ -14,29 +14,11 @@ ONE_SIDED = 1.645  # standard deviations that a normal variable exceeds with pro
 
 
 @dataclass(frozen=True)
-class Membership:
-    """The membership score with the largest AUC, and its confidence interval."""
-
-    score: str
-    auc: float
-    low: float
-    high: float
-
-    @classmethod
-    def best_of(cls, results: Sequence[MembershipResult], victim: int) -> Membership | None:
-        own = [one for one in results if one.victim == victim]
-        if not own:
-            return None
-        best = max(own, key=lambda one: one.roc.auc)
-        return cls(best.score, best.roc.auc, *best.roc.interval)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What one adversary measured about one victim."""
 
     recovered: tuple[RecoveredSamples, ...]
-    membership: Membership | None
+    membership: MembershipResult | None  # the score with the largest AUC
 
     def of(self, kind: str) -> RecoveredSamples | None:
         return next((one for one in self.recovered if one.kind == kind), None)
@@ -77,7 +59,9 @@ class Gain:
     def gains_membership(self) -> bool:
         """Whether the AUC is larger by more than its uncertainty: intervals do not overlap."""
         before, after = self.passive.membership, self.active.membership
-        return before is not None and after is not None and after.low > before.high
+        if before is None or after is None:
+            return False
+        return after.roc.interval[0] > before.roc.interval[1]
 
     @property
     def nothing(self) -> str:
@@ -99,17 +83,21 @@ class Gain:
             )
         before_auc, after_auc = self.passive.membership, self.active.membership
         if self.gains_membership and before_auc is not None and after_auc is not None:
-            parts.append(f"raises membership AUC from {before_auc.auc:.3f} to {after_auc.auc:.3f}")
+            parts.append(
+                f"raises membership AUC from {before_auc.roc.auc:.3f} to {after_auc.roc.auc:.3f}"
+            )
         gained = " and ".join(parts) or self.nothing
         return f"{self.adversary} against client {self.victim_name} {gained}"
 
     def as_dict(self) -> dict[str, Any]:
         def plain(outcome: Outcome) -> dict[str, Any]:
-            member = outcome.membership
-            return {
-                "recovered": [one.as_dict() for one in outcome.recovered],
-                "membership": None if member is None else vars(member),
-            }
+            best = outcome.membership
+            member = None
+            if best is not None:
+                low, high = best.roc.interval
+                member = {"score": best.score, "auc": best.roc.auc, "low": low, "high": high}
+            recovered = [samples.as_dict() for samples in outcome.recovered]
+            return {"recovered": recovered, "membership": member}
 
         return {
             "adversary": self.adversary,
@@ -137,7 +125,7 @@ def gain_cells(gain: Gain, between: str = "\n") -> list[str]:
         for before, after in gain.pairs
     ]
     scores = [
-        "–" if outcome.membership is None else f"{outcome.membership.auc:.3f}"
+        "–" if outcome.membership is None else f"{outcome.membership.roc.auc:.3f}"
         for outcome in (gain.passive, gain.active)
     ]
     columns = zip(*lines, strict=True) if lines else [("–",)] * 3

@@ -12,8 +12,6 @@ their input must be that of a combination of messages sent before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from torch import Tensor
 
@@ -29,25 +27,14 @@ NOISELESS = 1e-10  # singular values of normalized rows below this count as zero
 TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
 
 
-@dataclass(frozen=True)
-class Dependence:
-    """How messages depend on one victim, and what prevents a bound."""
-
-    budgets: dict[Unknown, float]  # ε of its non-linear steps that messages depend on
-    obstacle: str | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Input:
-    """Where a gradient was taken, or what a non-linear step was applied to: rows [k, U]."""
-
-    rows: Matrix
-    messages_before: int
+# Where a gradient was taken, or what a non-linear step was applied to: rows [k, U], and how many
+# messages were sent before.
+Input = tuple[Matrix, int]
 
 
 def trace_dependence(
     view: SecretRows, adversary: Adversary, victim: int, sensitivity: float
-) -> Dependence:
+) -> tuple[dict[Unknown, float], str | None]:
     """Follow everything in the messages back to what it was computed from.
 
     Args:
@@ -55,32 +42,35 @@ def trace_dependence(
         adversary: Who sees it.
         victim: The client whose data are at stake.
         sensitivity: By how much one of its gradients may differ: the unit of gradients.
+
+    Returns:
+        ε of the victim's non-linear steps that messages depend on, and what prevents a bound.
     """
     budgets, inputs, obstacle = _trace_inputs(view, adversary, victim)
     if obstacle is None:
         obstacle = _unseen_input(MessageSpans(view, adversary, victim, sensitivity), inputs)
     if obstacle is None and budgets and view.gradients:
         obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
-    return Dependence(budgets, obstacle)
+    return budgets, obstacle
 
 
-def _input(run: SymbolicRun, unknown: Unknown) -> _Input:
+def _input(run: SymbolicRun, unknown: Unknown) -> Input:
     step = run.nonlinear_steps.get(unknown)
     if step is None:
         inputs: tuple[Tensor, ...] = (run.points[unknown.when][unknown.client],)
         before = run.messages_before[unknown.when]
     else:
         inputs, before = step.inputs, step.messages_before
-    return _Input(np.concatenate([run.wide(row[None]) for row in inputs]), before)
+    return np.concatenate([run.wide(row[None]) for row in inputs]), before
 
 
 def _trace_inputs(
     view: SecretRows, adversary: Adversary, victim: int
-) -> tuple[dict[Unknown, float], dict[Unknown, _Input], str | None]:
+) -> tuple[dict[Unknown, float], dict[Unknown, Input], str | None]:
     """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
     run = view.run
     budgets: dict[Unknown, float] = {}
-    inputs: dict[Unknown, _Input] = {}
+    inputs: dict[Unknown, Input] = {}
     pending = [*view.gradients, *view.others]
     while pending:
         unknown = pending.pop()
@@ -91,8 +81,8 @@ def _trace_inputs(
             # The budget holds for every input, so there is no need to trace it.
             budgets[unknown] = step.epsilon
             continue
-        inputs[unknown] = found = _input(run, unknown)
-        sources = [run.unknowns[k] for k in np.flatnonzero(found.rows.any(axis=0))]
+        inputs[unknown] = rows, _ = _input(run, unknown)
+        sources = [run.unknowns[k] for k in np.flatnonzero(rows.any(axis=0))]
         direct = any(u.kind == "gradient" and u.client == victim for u in sources)
         # A deterministic function of messages is known: its inputs are checked as all others.
         random = step is not None and not step.declared.deterministic
@@ -103,11 +93,11 @@ def _trace_inputs(
     return budgets, inputs, None
 
 
-def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, _Input]) -> str | None:
+def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, Input]) -> str | None:
     """Describe an input that is no function of what is seen and of a client's own data."""
-    for unknown, found in inputs.items():
-        own = unknown.kind == "gradient" and unknown.client == spans.victim
-        if not all(spans.contain(row, found.messages_before, own) for row in found.rows):
+    for unknown, (rows, before) in inputs.items():
+        of_victim = unknown.kind == "gradient" and unknown.client == spans.victim
+        if not all(spans.contain(row, before, of_victim) for row in rows):
             return f"{unknown} depends non-linearly on gradients or noise that are not seen"
     return None
 

@@ -166,11 +166,11 @@ def _upper_bound(
             shown = format_terms(*leakage.terms(question, exact[0]), adversary.names)
             return Bound.none(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
     sensitivity = 1.0 if clip is None else clip.sensitivity
-    depends = trace_dependence(view, adversary, victim, sensitivity)
-    if depends.obstacle is not None:
-        return Bound.none(f"{depends.obstacle}: no bound is proved")
-    if depends.budgets:
-        return response_bound(list(depends.budgets.values()), parameters, delta)
+    budgets, obstacle = trace_dependence(view, adversary, victim, sensitivity)
+    if obstacle is not None:
+        return Bound.none(f"{obstacle}: no bound is proved")
+    if budgets:
+        return response_bound(list(budgets.values()), parameters, delta)
     if not view.gradients:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
     if any(gradient.when in run.samplings for gradient in view.gradients):

@@ -66,6 +66,12 @@ SAFETY = 1 + 1e-9  # for rounding
 LARGEST = 1e6  # shifts beyond this are no protection, and out of range for accounting
 
 
+# Sizes [1 + steps, gradients] of the shifts in each iteration, that of `start` first: for the
+# gradients of an iteration, and for those of `start`. And whether the victim's later gradients are
+# taken elsewhere.
+Responses = tuple[Matrix, Matrix, bool]
+
+
 @dataclass(frozen=True, eq=False)
 class _Iteration:
     """The matrices of one iteration; columns of z have standard deviation one."""
@@ -180,14 +186,15 @@ def _total(one: _Iteration, begin: _Start, steps: int, uses: int | None, norm: i
         return math.inf
     # Recursions that diverge are noticed by their size.
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _responses(one, begin, steps, norm)
-    if found is None:
+        responses = _responses(one, begin, steps, norm)
+    if responses is None:
         return math.inf
-    every = found.own.sum(axis=1).cumsum() + found.first.sum(axis=1)
+    own, first, own_moves = responses
+    every = own.sum(axis=1).cumsum() + first.sum(axis=1)
     total = float(np.linalg.norm(every, norm))
     # One sample is in few gradients. But if they move the victim, all later ones may differ.
-    if uses is not None and not found.own_moves:
-        sizes = np.concatenate((found.own, found.first), axis=1)
+    if uses is not None and not own_moves:
+        sizes = np.concatenate((own, first), axis=1)
         total = min(total, uses * float(np.linalg.norm(sizes, norm, axis=0).max(initial=0.0)))
     return SAFETY * total if math.isfinite(total) else math.inf
 
@@ -214,7 +221,7 @@ def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
     return True
 
 
-def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Responses | None:
+def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Responses | None:
     """The shifts for each gradient; None if messages, or gradients of others, are not equal.
 
     What is zero in as many iterations as there are dimensions is zero in all (Cayley–Hamilton), so
@@ -257,16 +264,7 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Respon
         dg = Tracked.exact(np.zeros_like(dg.values))
         if not ds.values.any():
             break
-    return _Responses(sizes[:, :count], sizes[:, count:], own_moves)
-
-
-@dataclass(frozen=True, eq=False)
-class _Responses:
-    """Sizes [1 + steps, gradients] of the shifts in each iteration, that of `start` first."""
-
-    own: Matrix  # for the gradients of an iteration
-    first: Matrix  # for those of `start`
-    own_moves: bool  # whether the victim's later gradients are taken elsewhere
+    return sizes[:, :count], sizes[:, count:], own_moves
 
 
 def _carried(one: _Iteration, scale: Matrix) -> Matrix:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -105,53 +106,70 @@ def whole_run_bound(
     # What `start` sends would have to be counted too.
     if begin.transcript.messages or representatives is None:
         return None
-    if step_on_symbols(algorithm, graph, 0).samplings:
-        return _sampled_bound(
-            algorithm, graph, begin, representatives, stronger, victim, parameters, delta
-        )
-    if clip is None:
-        return None
-    by_induction = _by_induction(
-        algorithm, graph, begin, representatives, stronger, victim, clip, parameters, delta, uses
-    )
+    first = step_on_symbols(algorithm, graph, 0)
+    if clip is None or first.samplings:
+        # There are no gradients of samples in a state to compare with noise.
+        iterations = _iterations(algorithm, graph, begin, representatives, stronger, victim, 1.0)
+        return _sampled_bound(iterations, parameters, delta) if first.samplings else None
+    unit = clip.sensitivity
+    iterations = _iterations(algorithm, graph, begin, representatives, stronger, victim, unit)
+    by_induction = _by_induction(iterations, steps, clip, parameters, delta, uses)
     if by_induction is not None:
         return by_induction
     # Without schedules all iterations are alike.
     if len(representatives) > 1 or algorithm.needs_minimiser:
         return None
-    run = step_on_symbols(algorithm, graph, 0)
-    loss = steady_loss(run, begin, stronger, victim, steps, clip, uses)
+    loss = steady_loss(first, begin, stronger, victim, steps, clip, uses)
     return None if loss is None else total_bound([(loss, 1)], clip, delta)
 
 
-def _by_induction(
+# What is seen of an iteration, ε of its non-linear steps, and how many others are like it.
+Iteration = tuple[SecretRows, list[float], int]
+
+
+def _iterations(
     algorithm: Algorithm,
     graph: Graph,
     begin: SymbolicRun,
     representatives: Counter[int],
     stronger: Adversary,
     victim: int,
+    sensitivity: float,
+) -> Iterator[Iteration | None]:
+    """All kinds of iterations; None, at last, if the state after one does not follow from messages.
+
+    That is where the induction fails.
+    """
+    if not _state_is_known(begin, 0, stronger, victim, sensitivity):
+        yield None
+        return
+    for t, times in representatives.items():
+        run = step_on_symbols(algorithm, graph, t)
+        view = SecretRows.of(run, stronger, victim)
+        budgets, obstacle = trace_dependence(view, stronger, victim, sensitivity)
+        if obstacle is not None or not _state_is_known(run, 1, stronger, victim, sensitivity):
+            yield None
+            return
+        yield view, list(budgets.values()), times
+
+
+def _by_induction(
+    iterations: Iterator[Iteration | None],
+    steps: int,
     clip: Clip,
     parameters: int,
     delta: float,
     uses: int | None,
 ) -> Bound | None:
     """The bound if after every iteration the state follows from messages; None if it does not."""
-    if not _state_is_known(begin, 0, stronger, victim, clip.sensitivity):
-        return None
-    steps = representatives.total()
     losses: list[tuple[NoiseLoss, int]] = []
     budgets: list[tuple[list[float], int]] = []
-    for t, times in representatives.items():
-        run = step_on_symbols(algorithm, graph, t)
-        if not _state_is_known(run, 1, stronger, victim, clip.sensitivity):
+    for iteration in iterations:
+        if iteration is None:
             return None
-        view = SecretRows.of(run, stronger, victim)
-        depends = trace_dependence(view, stronger, victim, clip.sensitivity)
-        if depends.obstacle is not None:
-            return None
-        if depends.budgets:
-            budgets.append((list(depends.budgets.values()), times))
+        view, spent, times = iteration
+        if spent:
+            budgets.append((spent, times))
         if view.gradients:
             loss = noise_loss(clip, view.signal, view.added, view.laws)
             if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
@@ -173,27 +191,16 @@ def _by_induction(
 
 
 def _sampled_bound(
-    algorithm: Algorithm,
-    graph: Graph,
-    begin: SymbolicRun,
-    representatives: Counter[int],
-    stronger: Adversary,
-    victim: int,
-    parameters: int,
-    delta: float,
+    iterations: Iterator[Iteration | None], parameters: int, delta: float
 ) -> Bound | None:
     """The bound per sample for sums over Poisson samples, by the same induction."""
-    unit = 1.0  # There are no gradients in the state to compare with noise.
-    if not _state_is_known(begin, 0, stronger, victim, unit):
-        return None
     losses: list[SampledLoss] = []
-    for t, times in representatives.items():
-        run = step_on_symbols(algorithm, graph, t)
-        view = SecretRows.of(run, stronger, victim)
+    for iteration in iterations:
+        if iteration is None:
+            return None
+        view, _, times = iteration
         loss = sampled_loss(view, parameters)
-        known = _state_is_known(run, 1, stronger, victim, unit)
-        obstacle = trace_dependence(view, stronger, victim, unit).obstacle
-        if isinstance(loss, str) or obstacle is not None or not known:
+        if isinstance(loss, str):
             return None
         losses.append(replace(loss, releases=loss.releases * times))
     worst = SampledLoss(
@@ -263,7 +270,8 @@ def _state_is_known(
     if any(u.client == victim and u not in view.others for u in drawn):
         return False
     extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
-    if trace_dependence(extended, adversary, victim, sensitivity).obstacle is not None:
+    _, obstacle = trace_dependence(extended, adversary, victim, sensitivity)
+    if obstacle is not None:
         return False
     spans = MessageSpans(view, adversary, victim, sensitivity)
     sent = len(run.transcript.messages)

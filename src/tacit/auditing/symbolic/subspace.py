@@ -8,7 +8,7 @@ echelon form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
@@ -72,7 +72,7 @@ def known_group_sums(
     """
     others = [client for client in sorted(gradients) if client != victim]
     alone = known_subspace(knowledge, gradients[victim])
-    dimension = _Dimensions(knowledge, gradients)
+    dimension = _known_dimensions(knowledge, gradients)
     found: dict[tuple[int, ...], KnownSubspace] = {(victim,): alone}
     sums = []
     for size in (1, 2):
@@ -89,33 +89,34 @@ def known_group_sums(
     return sums
 
 
-class _Dimensions:
-    """How many independent combinations of the gradients of each group alone are known.
+def _known_dimensions(
+    knowledge: LinearKnowledge, gradients: dict[int, list[Unknown]]
+) -> Callable[[Sequence[tuple[int, ...]]], npt.NDArray[np.int64]]:
+    """Counts independent combinations of the gradients of each group alone that are known.
 
     With orthonormal rows Q, the combinations without any part outside columns S belong to the
     eigenvalue one of Q_Sᵀ Q_S.
     """
+    position = {unknown: k for k, unknown in enumerate(knowledge.hidden)}
+    columns: dict[int, list[int]] = {}
+    used: list[int] = []
+    for client, unknowns in gradients.items():
+        hidden = [position[unknown] for unknown in unknowns if unknown in position]
+        columns[client] = list(range(len(used), len(used) + len(hidden)))
+        used += hidden
+    products = knowledge.basis[:, used].T @ knowledge.basis[:, used]
 
-    def __init__(self, knowledge: LinearKnowledge, gradients: dict[int, list[Unknown]]) -> None:
-        columns = {unknown: k for k, unknown in enumerate(knowledge.hidden)}
-        self.columns: dict[int, list[int]] = {}
-        used: list[int] = []
-        for client, unknowns in gradients.items():
-            mine = [columns[unknown] for unknown in unknowns if unknown in columns]
-            self.columns[client] = list(range(len(used), len(used) + len(mine)))
-            used += mine
-        chosen = knowledge.basis[:, used]
-        self.products = chosen.T @ chosen
+    def dimensions(groups: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int64]:
+        found = np.zeros(len(groups), dtype=np.int64)
+        chosen = [[k for client in group for k in columns[client]] for group in groups]
+        for width in {len(some) for some in chosen} - {0}:
+            of = [index for index, some in enumerate(chosen) if len(some) == width]
+            picked = np.array([chosen[index] for index in of])
+            values = np.linalg.eigvalsh(products[picked[:, :, None], picked[:, None, :]])
+            found[of] = (values > 1 - 1e-6).sum(1)
+        return found
 
-    def __call__(self, groups: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int64]:
-        dimensions = np.zeros(len(groups), dtype=np.int64)
-        columns = [[k for client in group for k in self.columns[client]] for group in groups]
-        for width in {len(chosen) for chosen in columns} - {0}:
-            of = [index for index, chosen in enumerate(columns) if len(chosen) == width]
-            picked = np.array([columns[index] for index in of])
-            values = np.linalg.eigvalsh(self.products[picked[:, :, None], picked[:, None, :]])
-            dimensions[of] = (values > 1 - 1e-6).sum(1)
-        return dimensions
+    return dimensions
 
 
 def _new_row(known: KnownSubspace, smaller: list[KnownSubspace], victim: int) -> int | None:
