@@ -232,12 +232,7 @@ def audit(
         from tacit.report.grid_page import write_grid_report
 
         # With the answers of the audits.
-        write_grid_report(
-            read_grid(folder),
-            folder / "report.html",
-            title=f"Grid {folder.resolve().name}",
-            made=current_provenance(),
-        )
+        write_grid_report(read_grid(folder), folder / "report.html", current_provenance())
     if as_json:
         plain = {label: read_json(file) for label, file in files.items()}
         if sent is not None:

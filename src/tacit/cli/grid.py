@@ -95,8 +95,7 @@ def grid(
         )
     page = None
     if made.groups:
-        title = f"Grid on {experiment.task_name}"
-        page = write_grid_report(made, out / "report.html", title=title, made=current_provenance())
+        page = write_grid_report(made, out / "report.html", current_provenance())
     if as_json:
         print(json.dumps(made.as_dict()))
     else:

@@ -171,7 +171,7 @@ def report(
     page, made = out or folders[0] / "report.html", current_provenance()
     if len(folders) == 1 and is_grid(folders[0]):
         grid = read_grid(folders[0])
-        write_grid_report(grid, page, title=f"Grid {folders[0].resolve().name}", made=made)
+        write_grid_report(grid, page, made)
         groups = grid.groups
     else:
         runs = [run for folder in folders for run in _runs_in(folder)]

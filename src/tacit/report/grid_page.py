@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tacit.config.sections import OWN_DATA
 from tacit.core.errors import Misuse
 from tacit.report.figures import svg
 from tacit.report.finished_grid import Grid, GridSetting, short_keys
@@ -20,9 +21,7 @@ from tacit.report.tables import overview_columns, overview_title
 MAX_DETAILED = 12
 
 
-def write_grid_report(
-    grid: Grid, out: Path, *, title: str, made: Mapping[str, str] | None = None
-) -> Path:
+def write_grid_report(grid: Grid, out: Path, made: Mapping[str, str] | None = None) -> Path:
     """Write a self-contained page about a grid; `made` says when and how the page was made.
 
     Raises:
@@ -35,7 +34,7 @@ def write_grid_report(
     table = _table(grid, detailed)
     page = groups_page(
         detailed,
-        title=title,
+        title=_title(grid),
         lead=_lead(grid, detailed),
         first={
             "Best": show(_tiles(grid)),
@@ -56,6 +55,15 @@ def detailed_groups(grid: Grid) -> list[RunGroup]:
         for setting in grid.settings
         if setting.group is not None and (setting is grid.base or setting.label in best)
     ]
+
+
+def _title(grid: Grid) -> str:
+    """With what the first run trains on, if the settings do not differ in that."""
+    settings = grid.runs[0].settings
+    name = settings.get("task.name") or settings.get("data.name")
+    if name is None or {"data", "task"} & {key.partition(".")[0] for key in grid.stored.keys}:
+        return "Grid"
+    return f"Grid on {'own data' if name == OWN_DATA else name}"
 
 
 def _lead(grid: Grid, detailed: list[RunGroup]) -> str:

@@ -26,6 +26,7 @@ class SpentTogether:
         runs: How many runs keep a guarantee.
         others: How many do not, on the same rows.
         apart: How many keep one that does not compose with these, on the same rows.
+        simulated: Of how many of `runs` samples and noise follow from the seed.
         unfinished: How many have not ended; what they have spent is not known.
         epsilon: ε of the runs with a guarantee, composed.
         delta: The smallest δ that one of them promised.
@@ -36,6 +37,7 @@ class SpentTogether:
     runs: int
     others: int
     apart: int
+    simulated: int
     unfinished: int
     epsilon: float
     delta: float
@@ -50,6 +52,12 @@ class SpentTogether:
         needs = " and ".join(self.assumptions)
         together = "It has" if one else "Together, seeds included, they have"
         lines = [f"{subject} a guarantee. {together} spent {spent}, {needs}."]
+        if self.simulated:
+            some = "this" if one else "these" if self.simulated == self.runs else self.simulated
+            lines.append(
+                f"In {some} the guarantee is simulated: samples and noise follow from the seeds, "
+                "which with run.secret_noise = true they do not."
+            )
         if self.others:
             other = "1 run has" if self.others == 1 else f"{self.others} runs have"
             lines.append(
@@ -71,6 +79,7 @@ class SpentTogether:
             "runs": self.runs,
             "without_guarantee": self.others,
             "apart": self.apart,
+            "simulated": self.simulated,
             "unfinished": self.unfinished,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.delta,
@@ -102,12 +111,15 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
         same = [run for run in runs if _rows(run) == rows]
         unfinished = sum(not run.is_finished and "privacy.epsilon" in run.settings for run in same)
         delta = min(spending.budget.delta for _, spending in members)
-        releases = [spending.budget.releases(spending.steps) for _, spending in members]
+        releases = [
+            spending.budget.releases(spending.steps + spending.repeated) for _, spending in members
+        ]
         found.append(
             SpentTogether(
                 runs=len(members),
                 others=len(same) - promised[rows] - unfinished,
                 apart=promised[rows] - len(members),
+                simulated=sum(spending.simulated for _, spending in members),
                 unfinished=unfinished,
                 epsilon=composed_epsilon(releases, delta),
                 delta=delta,

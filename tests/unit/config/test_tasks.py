@@ -179,7 +179,7 @@ def test_a_grid_and_its_page_are_in_decibels(tmp_path):
     assert (stored["metric"], stored["judged_on"]) == ("msd", "the task's own evaluation")
     columns = [column.header for column in settings_table(made).columns]
     assert columns == ["algorithm", "MSD (dB)", "difference", "loss", "sent"]
-    page = write_grid_report(made, tmp_path / "report.html", title="A grid").read_text()
+    page = write_grid_report(made, tmp_path / "report.html").read_text()
     assert "Mean-square deviation" in page
     assert "MSD (dB)" in page
     assert f"{first.score.mean:.1f} ± " in page

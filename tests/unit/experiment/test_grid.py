@@ -34,7 +34,7 @@ def run_grid(config, over, out, **options):
 
 
 def page_of(made, folder):
-    return write_grid_report(made, folder / "report.html", title="A grid").read_text()
+    return write_grid_report(made, folder / "report.html").read_text()
 
 
 def summary(folder):
@@ -348,6 +348,7 @@ def test_all_runs_on_the_same_rows_have_spent_what_they_compose_to(small, tmp_pa
     assert 3 < spent.epsilon < 12
     sentence = " ".join(made.sentences())
     assert_mentions(sentence, "4 runs on the same rows", "seeds included", "per training sample")
+    assert_mentions(sentence, "the guarantee is simulated")
     assert "4 runs on the same rows" in page_of(made, out)
     stored = json.loads((out / "grid.json").read_text())["spent"]
     assert stored == [spent.as_dict()]
@@ -383,3 +384,11 @@ def test_names_of_folders_are_short_and_distinct():
     assert len(first.encode()) <= 255
     assert "/" not in folder_name("a/b")
     assert folder_name("a/b") != folder_name("a_b")
+
+
+def test_runs_with_secret_noise_are_no_simulation(small, tmp_path):
+    config = small("algorithm.name=private-sgd", "algorithm.noise=", "privacy.epsilon=3.0")
+    made = run_grid(config, "run.secret_noise=true,false", tmp_path / "out")
+    [spent] = made.spent
+    assert (spent.runs, spent.simulated) == (2, 1)
+    assert "In 1 the guarantee is simulated" in " ".join(made.sentences())
