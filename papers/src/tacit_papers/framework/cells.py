@@ -104,9 +104,10 @@ class FieldDescription:
 def describe_config(config: Config) -> dict[str, Any]:
     """A configuration as plain values."""
     plain = config.as_dict()
-    # Numbers that were stored before this was a key are in float32.
-    if plain["run"]["precision"] == "float32":
-        del plain["run"]["precision"]
+    # Numbers that were stored before these were keys are in float32, and follow from seeds.
+    for key, before in (("precision", "float32"), ("secret_noise", False)):
+        if plain["run"][key] == before:
+            del plain["run"][key]
     return plain
 
 
