@@ -172,8 +172,8 @@ def as_numbers(raw: Tensor, dtype: torch.dtype) -> Tensor:
 
 def is_aligned(raw: Tensor, dtype: torch.dtype) -> bool:
     """Whether bytes [n, w·itemsize] can be viewed as numbers."""
-    places = (raw.data_ptr(), raw.storage_offset(), raw.stride(0))
-    return raw.stride(1) == 1 and not any(place % dtype.itemsize for place in places)
+    offsets = (raw.data_ptr(), raw.storage_offset(), raw.stride(0))
+    return raw.stride(1) == 1 and not any(offset % dtype.itemsize for offset in offsets)
 
 
 def _check_dtype(dtype: torch.dtype) -> None:

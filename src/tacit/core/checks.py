@@ -103,6 +103,6 @@ def check_choice(name: str, value: object, options: Iterable[str] | Mapping[str,
 
 def check_methods(name: str, value: object, *methods: str, remedy: str) -> None:
     """Require an object, not a class, with these methods."""
-    found = all(callable(getattr(value, method, None)) for method in methods)
-    if isinstance(value, type) or not found:
+    complete = all(callable(getattr(value, method, None)) for method in methods)
+    if isinstance(value, type) or not complete:
         raise Misuse(f"{name} is {value!r}.", remedy)

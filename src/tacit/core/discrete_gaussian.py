@@ -121,11 +121,11 @@ class DiscreteGaussian:
         truncation = math.erfc(BASE_LIMIT / BASE_SCALE / math.sqrt(2))
         # Rounding down moves each of the L + 1 probabilities by less than 2⁻¹²⁷.
         thresholds = (BASE_LIMIT + 1) * 2.0 ** -(MAGNITUDE_BITS + 1)
-        one = truncation + thresholds
+        distance = truncation + thresholds
         if self.factor:
-            one = 2 * one + convolution_distance(BASE_SCALE**2 / (self.factor**2 + 1))
+            distance = 2 * distance + convolution_distance(BASE_SCALE**2 / (self.factor**2 + 1))
         # More than all roundings of these few operations.
-        return min(1.0, draws * one * (1 + 1e-12))
+        return min(1.0, draws * distance * (1 + 1e-12))
 
     def numbers(self, words: Tensor, further: Further) -> Tensor:
         """The numbers that words stand for.
@@ -171,8 +171,8 @@ class DiscreteGaussian:
 def exact_draw(word: int, further: Sequence[int], table: Table) -> int:
     """A draw of the base distribution from all 128 bits: a word and its further words."""
     bits = word & MAGNITUDE_MASK
-    for one in further:
-        bits = bits << 32 | one
+    for later_word in further:
+        bits = bits << 32 | later_word
     magnitude = bisect_right(table.thresholds, bits)
     return -magnitude if word & ~MAGNITUDE_MASK else magnitude
 

@@ -98,7 +98,7 @@ class FixedPoint:
                 add_encoded(rows, self.scale, self.limit, out, largest[-1], columns)
 
             pool.run(add, pool.split(rows.shape[1]))
-            if self.noise is None and any(bool(one.round() > self.limit) for one in largest):
+            if self.noise is None and any(bool(size.round() > self.limit) for size in largest):
                 raise self._out_of_range("A number to be summed", self.limit)
             return out.to(torch.int64)[None]
         if gpu_usable(rows.device) and rows.dtype == torch.float32 and rows.stride(1) == 1:

@@ -41,9 +41,9 @@ class Nonlinear:
         """The results of all clients."""
         return self.function(*rows, *self.public)
 
-    def of_client(self, place: int, *rows: Tensor) -> Tensor:
-        """The result [1, P] of the client in this place, from its rows [1, P]."""
-        return self.function(*rows, *(one[place : place + 1] for one in self.public))
+    def of_client(self, row: int, *rows: Tensor) -> Tensor:
+        """The result [1, P] of the client of this row, from its rows [1, P]."""
+        return self.function(*rows, *(numbers[row : row + 1] for numbers in self.public))
 
 
 class Network(Protocol):

@@ -63,4 +63,6 @@ def _pieces(shape: torch.Size, pool: WorkerPool) -> list[tuple[slice, slice]]:
     if count >= pool.size:
         return [(rows, slice(0, width)) for rows in pool.split(count)]
     fours = pool.split(-(-width // 4))
-    return [(slice(0, count), slice(4 * one.start, min(width, 4 * one.stop))) for one in fours]
+    return [
+        (slice(0, count), slice(4 * piece.start, min(width, 4 * piece.stop))) for piece in fours
+    ]

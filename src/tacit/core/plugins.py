@@ -35,8 +35,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _plugins(self) -> dict[str, EntryPoint]:
-        found = {point.name: point for point in entry_points(group=self.group)}
-        return {name: found[name] for name in sorted(found) if name not in self._builtin}
+        points = {point.name: point for point in entry_points(group=self.group)}
+        return {name: points[name] for name in sorted(points) if name not in self._builtin}
 
     def __getitem__(self, name: str) -> T:
         if name in self._builtin:
@@ -75,13 +75,13 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def loadable(self) -> tuple[dict[str, T], list[Misuse]]:
         """All entries that can be imported, and the errors of those that cannot."""
-        found, problems = {}, []
+        entries, problems = {}, []
         for name in self:
             try:
-                found[name] = self[name]
+                entries[name] = self[name]
             except Misuse as problem:
                 problems.append(problem)
-        return found, problems
+        return entries, problems
 
     def package(self, name: str) -> str | None:
         """The package that registers an entry; None for a built-in one."""

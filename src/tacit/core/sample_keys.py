@@ -63,7 +63,7 @@ def words(keys: Tensor, count: int) -> Tensor:
 def below(keys: Tensor, bounds: tuple[int, ...]) -> list[Tensor]:
     """For each bound, a uniform whole number below it per key [...], in int64."""
     drawn = words(keys, len(bounds)).long() & WORD_MASK
-    return [(drawn[..., place] * bound) >> 32 for place, bound in enumerate(bounds)]
+    return [(drawn[..., column] * bound) >> 32 for column, bound in enumerate(bounds)]
 
 
 def _shifted(z: Tensor, by: int) -> Tensor:

@@ -137,7 +137,7 @@ class MultiStep:
     def __post_init__(self) -> None:
         check_positive("The step size's start", self.start)
         times = tuple(self.at) if isinstance(self.at, tuple | list) else ()
-        ascending = all(is_count(one) for one in times) and list(times) == sorted(set(times))
+        ascending = all(is_count(time) for time in times) and list(times) == sorted(set(times))
         if not (times and ascending):
             raise Misuse(
                 f"The step size's at is {self.at!r}.",

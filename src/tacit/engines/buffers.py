@@ -34,13 +34,13 @@ class Buffers:
 
     def take(self, like: Tensor) -> Tensor:
         """An uninitialised tensor of the same shape, dtype and device as `like`, never `like`."""
-        for place, tensor in enumerate(self._free):
+        for index, tensor in enumerate(self._free):
             if _are_alike(tensor, like):
-                return self._free.pop(place)
+                return self._free.pop(index)
         held = self._held or []
-        for place in range(len(held)):
-            if _are_alike(held[place], like) and _is_alone(held, place):
-                return held[place]
+        for index in range(len(held)):
+            if _are_alike(held[index], like) and _is_alone(held, index):
+                return held[index]
         new = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         if self._held is not None:
             self._held.append(new)
@@ -54,7 +54,7 @@ class Buffers:
         """Offer a tensor that nothing refers to any more."""
         if self._held is not None:
             return
-        if tensor.is_contiguous() and all(tensor is not one for one in self._free):
+        if tensor.is_contiguous() and all(tensor is not other for other in self._free):
             self._free = [*self._free[1 - KEPT :], tensor]
 
     def held(self) -> list[Tensor]:
@@ -63,7 +63,7 @@ class Buffers:
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of those that are held for good."""
-        return any(tensor is one for one in self._held or ())
+        return any(tensor is held for held in self._held or ())
 
 
 def _are_alike(tensor: Tensor, like: Tensor) -> bool:
@@ -71,9 +71,9 @@ def _are_alike(tensor: Tensor, like: Tensor) -> bool:
     return same and tensor is not like and tensor.is_contiguous()
 
 
-def references(items: list[Any], place: int = -1) -> int:
+def references(items: list[Any], index: int = -1) -> int:
     """Python's count of references to an object in a list, which no variable must refer to."""
-    return getrefcount(items[place])
+    return getrefcount(items[index])
 
 
 # The count of an object that only a list refers to. It is measured, in the call that is used, since
@@ -81,9 +81,9 @@ def references(items: list[Any], place: int = -1) -> int:
 ONLY_IN_LIST = references([object()])
 
 
-def is_only_in(items: list[Any], place: int = -1) -> bool:
+def is_only_in(items: list[Any], index: int = -1) -> bool:
     """Whether nothing but a list refers to an object in it; no variable must."""
-    return references(items, place) <= ONLY_IN_LIST
+    return references(items, index) <= ONLY_IN_LIST
 
 
 def is_only_reference(tensors: list[Tensor], buffers: Buffers) -> bool:
@@ -91,26 +91,26 @@ def is_only_reference(tensors: list[Tensor], buffers: Buffers) -> bool:
     return _is_alone(tensors, -1, others=1 if buffers.holds(tensors[-1]) else 0)
 
 
-def _is_alone(tensors: list[Tensor], place: int, others: int = 0) -> bool:
+def _is_alone(tensors: list[Tensor], index: int, others: int = 0) -> bool:
     counts = _counts_of_unshared_memory()
-    if counts is None or references(tensors, place) > ONLY_IN_LIST + others:
+    if counts is None or references(tensors, index) > ONLY_IN_LIST + others:
         return False
-    storage = tensors[place].untyped_storage()
+    storage = tensors[index].untyped_storage()
     # Torch must have allocated this memory, for this process only: not NumPy or another library.
     shared = storage.device.type == "cpu" and storage.is_shared()
     if shared or not storage.resizable():
         return False
     del storage
     # A tensor made in inference mode cannot be written into outside of it.
-    if tensors[place].is_inference() or getweakrefcount(tensors[place]):
+    if tensors[index].is_inference() or getweakrefcount(tensors[index]):
         return False
-    return _memory_counts(tensors, place) == counts
+    return _memory_counts(tensors, index) == counts
 
 
-def _memory_counts(tensors: list[Tensor], place: int = -1) -> tuple[int, int]:
+def _memory_counts(tensors: list[Tensor], index: int = -1) -> tuple[int, int]:
     """References to the memory of a tensor: Python's, and torch's, with those of views."""
     assert storage_uses is not None
-    storages = [tensors[place].untyped_storage()]
+    storages = [tensors[index].untyped_storage()]
     return references(storages), storage_uses(storages[0]._cdata)
 
 

@@ -161,16 +161,16 @@ class MLflow:
         try:
             if self._client is None:
                 self._client = mlflow.MlflowClient(self.tracking_uri)
-                found = self._client.get_experiment_by_name(self.experiment)
-                place = found.experiment_id if found else None
-                place = place or self._client.create_experiment(self.experiment)
-                self.run_id = self._client.create_run(place, run_name=self.name).info.run_id
+                experiment = self._client.get_experiment_by_name(self.experiment)
+                number = experiment.experiment_id if experiment else None
+                number = number or self._client.create_experiment(self.experiment)
+                self.run_id = self._client.create_run(number, run_name=self.name).info.run_id
                 for key, value in {**_facts(simulation), **self.parameters}.items():
                     self._client.log_param(self.run_id, key, value)
                 records = list(simulation.history)
-            for one in records:
-                for name, value in one.scalars().items():
-                    self._client.log_metric(self.run_id, name, value, step=one.step)
+            for earlier in records:
+                for name, value in earlier.scalars().items():
+                    self._client.log_metric(self.run_id, name, value, step=earlier.step)
         except mlflow.exceptions.MlflowException as problem:
             raise Misuse(
                 f"MLflow refuses: {first_line(problem)}", "Check MLFLOW_TRACKING_URI."
@@ -209,8 +209,8 @@ class WandB:
                 config={**_facts(simulation), **self.parameters},
             )
             records = list(simulation.history)
-        for one in records:
-            self._run.log(one.scalars(), step=one.step)
+        for earlier in records:
+            self._run.log(earlier.scalars(), step=earlier.step)
 
     def close(self) -> None:
         """End the run of Weights & Biases."""
@@ -220,17 +220,17 @@ class WandB:
 
 
 def best_index(values: list[float], metric: str, min_change: float = 0.0) -> int:
-    """The place of the best value of a metric; NaN is never best, and the first of equals is.
+    """The index of the best value of a metric; NaN is never best, and the first of equals is.
 
     >>> best_index([3.0, 1.0, 2.0], "loss.mean")
     1
     """
     sign = -1 if less_is_better(metric) else 1
-    best, place = -math.inf, 0
+    best, index_of_best = -math.inf, 0
     for index, value in enumerate(values):
         if sign * value > best + (min_change if math.isfinite(best) else 0):
-            best, place = sign * value, index
-    return place
+            best, index_of_best = sign * value, index
+    return index_of_best
 
 
 def less_is_better(metric: str) -> bool:

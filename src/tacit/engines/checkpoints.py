@@ -93,14 +93,14 @@ def load_latest(
         layout = {name: (DTYPE_NAMES[rows.dtype], *rows.shape) for name, rows in fields.items()}
         return {"facts": {name: getattr(outline, name) for name in single.FACTS}, "layout": layout}
 
-    found = group.run_on_first(read_layout)
-    if found is None:
+    outline = group.run_on_first(read_layout)
+    if outline is None:
         return None
     state = {}
-    path = folder / single.name_of(found["facts"]["step"])
+    path = folder / single.name_of(outline["facts"]["step"])
     opened: Any = safe_open(path, framework="pt") if group.rank == 0 else nullcontext()
     with opened as tensors:
-        for name, (dtype, count, width) in found["layout"].items():
+        for name, (dtype, count, width) in outline["layout"].items():
             mapped = tensors.get_tensor(name) if group.rank == 0 else torch.empty(0)
             indices = [
                 torch.as_tensor(hosted.row_indices(count, rank)) for rank in range(group.ranks)
@@ -116,7 +116,7 @@ def load_latest(
 
             group.scatter(read, state[name], list(map(len, indices)))
     local = state.pop(single.LOCAL, None)
-    return Checkpoint(algorithm.state_class(**state), **found["facts"], local=local)
+    return Checkpoint(algorithm.state_class(**state), **outline["facts"], local=local)
 
 
 def _counts(rows: int, hosted: Hosted) -> list[int]:

@@ -39,7 +39,7 @@ class LazyNetwork:
         network, workspace = self.network, self._workspace
         if not isinstance(network, StackedNetwork):
             mixed = network.mix(**{tag: evaluated(sent) for tag, sent in rows.items()})
-            return tuple(Known(one, workspace) for one in mixed)
+            return tuple(Known(part, workspace) for part in mixed)
         network.count_mix(rows.values())
         write_sum = network.mix_sum_into if network.mixes_sums else None
         return tuple(
@@ -52,11 +52,11 @@ class LazyNetwork:
         return Known(arrived, self._workspace)
 
     def total(self, **rows: IntegerRows) -> tuple[Any, ...]:
-        return tuple(Known(one, self._workspace) for one in self.network.total(**rows))
+        return tuple(Known(total, self._workspace) for total in self.network.total(**rows))
 
     def average(self, **rows: Tensor) -> tuple[Any, ...]:
         means = self.network.average(**{tag: evaluated(own) for tag, own in rows.items()})
-        return tuple(Known(one, self._workspace) for one in means)
+        return tuple(Known(mean, self._workspace) for mean in means)
 
     def _rows(self, sent: Any) -> Rows:
         if isinstance(sent, CodedRows):
@@ -90,7 +90,7 @@ class LazyClients(HostedClients):
         if not isinstance(self.net, LazyNetwork):
             object.__setattr__(self, "net", LazyNetwork(self.net, self.workspace))
         if not isinstance(self.graph, LazyNeighbourhood):
-            parts = {one.name: getattr(self.graph, one.name) for one in fields(self.graph)}
+            parts = {part.name: getattr(self.graph, part.name) for part in fields(self.graph)}
             lazy = LazyNeighbourhood(**parts, workspace=self.workspace)
             object.__setattr__(self, "graph", lazy)
 
@@ -145,13 +145,13 @@ class LazyClients(HostedClients):
         return super().minimise(evaluated(linear), evaluated(curvature))
 
     def nonlinear(self, tag: str, function: Function, *rows: Tensor, **declared: Any) -> Any:
-        values = [evaluated(one) for one in rows]
+        values = [evaluated(value) for value in rows]
         if not declared.get("deterministic"):
             return super().nonlinear(tag, function, *values, **declared)
         is_plain = self.apply is HostedClients.apply and not declared.get("public")
         if is_plain and all(map(is_shared, values)):
             # Equal rows have equal results. A transcript keeps that of every client.
-            once = super().nonlinear(tag, function, *(one[:1] for one in values), **declared)
+            once = super().nonlinear(tag, function, *(value[:1] for value in values), **declared)
             result = shared(once, len(values[0]))
         else:
             result = super().nonlinear(tag, function, *values, **declared)

@@ -239,7 +239,7 @@ class Computed(Rows):
             and 1 <= len(rows) <= 2
             and self.shape.numel() >= SMALL
             and all(isinstance(coefficient, float) for coefficient in coefficients)
-            and not any(isinstance(one, Added) for one in rows)
+            and not any(isinstance(term, Added) for term in rows)
         )
 
     def plus(
@@ -302,7 +302,7 @@ class LinearCombination(Rows):
     def __init__(
         self, coefficients: list[Coefficient], rows: list[Rows], workspace: Workspace
     ) -> None:
-        super().__init__(rows[0], workspace, 1 + max(one._depth for one in rows))
+        super().__init__(rows[0], workspace, 1 + max(operand._depth for operand in rows))
         self._coefficients, self._rows = coefficients, rows
         if self._depth > DEEPEST:
             self.tensor()
@@ -326,10 +326,10 @@ class LinearCombination(Rows):
         if self._adds_to_first(coefficients, rows):
             return self._first_plus(coefficients, rows)
         # The operands first: computing them may be the last other use of the first one.
-        for place in range(len(rows) - 1, -1, -1):
-            if not isinstance(rows[place], Added):
-                rows[place].tensor()
-        if all(one._value is not None and is_shared(one._value) for one in rows):
+        for index in range(len(rows) - 1, -1, -1):
+            if not isinstance(rows[index], Added):
+                rows[index].tensor()
+        if all(operand._value is not None and is_shared(operand._value) for operand in rows):
             return self._shared_sum(coefficients, rows)
         out = self._begin(coefficients.pop(), rows)
         terms: list[tuple[Coefficient, Tensor]] = []
@@ -365,10 +365,10 @@ class LinearCombination(Rows):
         coefficients.pop()
         # What is not finite makes a sum not finite: if the sum is finite, all of its terms are.
         self.suspect = torch.empty(len(self), dtype=torch.bool)
-        for one in reversed(rows):
-            one.tensor()
-            one.suspect = self.suspect
-        del one
+        for term in reversed(rows):
+            term.tensor()
+            term.suspect = self.suspect
+        del term
         terms, owned_values = [], []
         while rows:
             value, owned = _take(rows)
@@ -385,7 +385,7 @@ class LinearCombination(Rows):
         """The sum of shared rows, last one first, computed once."""
         first, *others = reversed(list(zip(coefficients, rows, strict=True)))
         out = first[0] * first[1].tensor()[:1]
-        self._workspace.add(out, [(factor, one.tensor()[:1]) for factor, one in others])
+        self._workspace.add(out, [(factor, term.tensor()[:1]) for factor, term in others])
         return shared(out, len(self))
 
     def _begin(self, coefficient: Coefficient, rows: list[Rows]) -> Tensor:
@@ -437,19 +437,22 @@ def _version(tensor: Tensor) -> int:
 
 
 def _sum(left: Any, right: Any, sign: float, workspace: Workspace) -> Any:
-    operands = [Known(one, workspace) if isinstance(one, Tensor) else one for one in (left, right)]
-    if not all(isinstance(one, Rows) and _alike(one, operands[0]) for one in operands):
+    operands = [
+        Known(operand, workspace) if isinstance(operand, Tensor) else operand
+        for operand in (left, right)
+    ]
+    if not all(isinstance(operand, Rows) and _alike(operand, operands[0]) for operand in operands):
         left, right = evaluated(left), evaluated(right)
         return left + right if sign > 0 else left - right
-    pairs = [one._scaled() for one in operands]
+    pairs = [operand._scaled() for operand in operands]
     coefficients = [pairs[0][0], sign * pairs[1][0]]
     return LinearCombination(coefficients, [rows for _, rows in pairs], workspace)
 
 
-def _alike(one: Rows, other: Rows) -> bool:
+def _alike(rows: Rows, other: Rows) -> bool:
     """Whether the sum has the shape and type of both."""
-    same = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return same and one.dtype.is_floating_point
+    same = (rows.shape, rows.dtype) == (other.shape, other.dtype)
+    return same and rows.dtype.is_floating_point
 
 
 def evaluated(value: Any) -> Any:
@@ -470,7 +473,7 @@ def evaluated_state(state: State, finite: set[str] | None = None) -> State:
     Adds the names of fields that are known to be finite to `finite`.
     """
     kind = type(state)
-    waiting = {one.name: getattr(state, one.name) for one in fields(cast(Any, state))}
+    waiting = {field.name: getattr(state, field.name) for field in fields(cast(Any, state))}
     del state
     done = {}
     lazy = {}

@@ -63,7 +63,7 @@ class Lying(WrappedAlgorithm):
     def check_graph(self, graph: Graph) -> None:
         """Raise Misuse also if a liar is no client."""
         super().check_graph(graph)
-        if wrong := [one for one in self.liars if not 0 <= one < graph.clients]:
+        if wrong := [liar for liar in self.liars if not 0 <= liar < graph.clients]:
             raise Misuse(
                 f"Liar {wrong[0]} is not one of {graph.clients} clients.", "Name clients from 0 on."
             )
@@ -102,5 +102,5 @@ class LyingNetwork(InnerNetwork):
             return torch.where(lies, -scale * rows, rows)
         # One draw per client: a liar tells all neighbours the same.
         noise = self.here.noise(f"lie {tag}", Gaussian(scale), rows.shape[1])
-        place = torch.searchsorted(self.here.graph.ids, senders)
-        return torch.where(lies, rows + noise[place], rows)
+        row = torch.searchsorted(self.here.graph.ids, senders)
+        return torch.where(lies, rows + noise[row], rows)

@@ -100,7 +100,7 @@ def recorded_columns(task: Task) -> list[str]:
     own_metrics: tuple[str, ...] = ()
     if own is not None:
         counted = ("accuracy", "baseline") if evaluation.has_accuracy else ()
-        own_metrics = tuple(f"own_test.{one}" for one in ("loss", *counted, *own.metric_names))
+        own_metrics = tuple(f"own_test.{name}" for name in ("loss", *counted, *own.metric_names))
     unknown = {"msd": task.optimum is None, "baseline": not evaluation.has_accuracy}
     clients = evaluated_clients(task.clients) if evaluation.metric_names or own else ()
     metrics = (*common, *own_metrics)

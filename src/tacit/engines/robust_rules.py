@@ -71,7 +71,7 @@ def trimmed_mean(
     ordered = torch.stack([own, *beyond]).sort(0).values
     count = 1 + torch.stack([there.to(torch.int64) for there in present]).sum(0)
     total, kept = torch.zeros_like(own), count - 2 * liars
-    for place, values in enumerate(ordered):
-        inside = (place >= liars) & (place < count - liars)
+    for rank, values in enumerate(ordered):
+        inside = (rank >= liars) & (rank < count - liars)
         total = total + torch.where(inside, values, 0.0)
     return torch.where(kept > 0, total / kept.clamp(min=1).to(own.dtype), own)

@@ -129,7 +129,7 @@ class Simulation(Execution):
         else:
             once = setting.algorithm.tolerates.uses_once
             self.net = ChangingNetwork(
-                lambda one: StackedNetwork(one, task.dtype, device, pool), once
+                lambda graph: StackedNetwork(graph, task.dtype, device, pool), once
             )
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
@@ -274,7 +274,9 @@ class Simulation(Execution):
             self._local_rows.restore(local.to(self.device))
         if self.algorithm.needs_total:
             # All clients have the same rows, which need not be computed for each.
-            rows = {name: shared(one[:1], len(one)) for name, one in tensors_of(state).items()}
+            rows = {
+                name: shared(values[:1], len(values)) for name, values in tensors_of(state).items()
+            }
             state = replace(state, **rows)
         self.state, self.t, self.diverged = state, t, diverged
         self.net.bytes_sent = bytes_sent
@@ -359,10 +361,10 @@ class Simulation(Execution):
         if self.diverged is not None:
             self._watchdog.clear()
             return
-        found = self.hosted.group.minimum(self._found_here())
-        if found is None:
+        first = self.hosted.group.minimum(self._found_here())
+        if first is None:
             return
-        iteration, field, row, is_client = found
+        iteration, field, row, is_client = first
         name = list(tensors_of(self._current))[field]
         kind = "client" if is_client else "row"
         self.diverged = f"{name} of {kind} {row} is not finite at iteration {iteration}"
@@ -377,10 +379,10 @@ class Simulation(Execution):
 
         Rows are counted over all processes.
         """
-        if (found := self._watchdog.first_found()) is None:
+        if (first := self._watchdog.first_found()) is None:
             return None
         fields = tensors_of(self._current)
-        hosted, field = self.hosted, list(fields).index(found.field)
-        is_client = len(fields[found.field]) == len(hosted.ids)
+        hosted, field = self.hosted, list(fields).index(first.field)
+        is_client = len(fields[first.field]) == len(hosted.ids)
         rows = hosted.ids if is_client else hosted.partition.out_edges(hosted.group.rank)
-        return found.iteration, field, int(rows[found.row]), int(is_client)
+        return first.iteration, field, int(rows[first.row]), int(is_client)

@@ -245,7 +245,7 @@ def find_column(name: str, columns: Sequence[str]) -> str:
         Misuse: If there is none; the message has all names.
     """
     found = next((one for one in (name, f"{name}.mean") if one in columns), None)
-    if found is None and name.partition(".")[0] == "loss":
+    if found is None and name.partition(".")[0] == "loss" and "loss.mean" not in columns:
         raise Misuse(
             f"{name!r} is not recorded: without a test set it would be the exact loss of the "
             "training data, which the guarantee does not cover.",

@@ -36,9 +36,9 @@ UNDECIDED = -(1 << 31)
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    found = find_spec("tacit.core.native._kernels")
+    spec = find_spec("tacit.core.native._kernels")
     try:
-        return None if found is None or found.origin is None else ctypes.CDLL(found.origin)
+        return None if spec is None or spec.origin is None else ctypes.CDLL(spec.origin)
     except OSError:
         # Compiled for another machine.
         return None

@@ -145,12 +145,12 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
     parts = math.gcd(PARTS, stride)
     width = stride // parts
     totals = torch.empty(n, width, dtype=torch.float64)
-    found = x.new_empty(n, 1)
+    lengths = x.new_empty(n, 1)
     units = 0 if unit is None else unit.data_ptr()
     squares, roots = f"tacit_squares_{SUFFIX[x.dtype]}", f"tacit_norms_{SUFFIX[x.dtype]}"
-    place = totals.data_ptr()
-    summands = (x.data_ptr(), x.stride(0), units, place, width, stride, parts, numbers)
-    sums = (place, width, width, units, found.data_ptr())
+    pointer = totals.data_ptr()
+    summands = (x.data_ptr(), x.stride(0), units, pointer, width, stride, parts, numbers)
+    sums = (pointer, width, width, units, lengths.data_ptr())
 
     def add_up(rows: slice) -> None:
         native._call(roots, *sums, rows.start, rows.stop)
@@ -165,7 +165,7 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
         _run(add_up, n, totals.numel() // 4)
     else:
         _run(work, n, x.numel())
-    return found
+    return lengths
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,10 @@ class DeviceClock:
     def set(self, t: int) -> bool:
         """Prepare the device for iteration t; False if more samples were drawn than fit."""
         self.tick.fill_(t + 1)
-        for place, value in self._values.items():
-            schedule, on_device = self._rates[place]
+        for number, value in self._values.items():
+            schedule, on_device = self._rates[number]
             if (now := rate_at(schedule, t)) != value:
-                self._values[place] = now
+                self._values[number] = now
                 on_device.fill_(now)
         for local, index in self._samples.items():
             if index is not None:
@@ -79,16 +79,17 @@ class DeviceClock:
                 assert batch is not None
                 index.copy_(batch)
         return all(
-            place.load(self._drawn(t, local, rule)) for local, (place, rule) in self._places.items()
+            sample.load(self._drawn(t, local, rule))
+            for local, (sample, rule) in self._places.items()
         )
 
     def rate(self, rate: Rate) -> float | Tensor:
         """A step size, on the device if it changes."""
         if not callable(rate):
             return rate
-        for place, (schedule, on_device) in enumerate(self._rates):
+        for index, (schedule, on_device) in enumerate(self._rates):
             if schedule == rate:
-                self._values.setdefault(place, 0.0)
+                self._values.setdefault(index, 0.0)
                 return on_device
         raise NotCapturable("it has another step size than in earlier iterations")
 
@@ -100,11 +101,11 @@ class DeviceClock:
 
     def clipped_sum(self, theta: Tensor, local: int, rule: SamplingRule, out: Tensor) -> Tensor:
         """Sums over the current samples."""
-        place, earlier = self._places.get(local, (None, None))
-        if place is None or rule != earlier:
+        sample, earlier = self._places.get(local, (None, None))
+        if sample is None or rule != earlier:
             raise NotCapturable("it samples otherwise than in earlier iterations")
         clip = self._here.at(0).sampling(rule, local).clip
-        return self.objective.clipped_sum_on(theta, place, clip, out)
+        return self.objective.clipped_sum_on(theta, sample, clip, out)
 
     def _number(self, t: int, local: int) -> int:
         """The number of gradient `local` of iteration t."""
@@ -217,13 +218,15 @@ class CapturedStep:
         """Compute one iteration from the state at a place, by what the device reads of it."""
         algorithm, here = self._made_of
         net, begun = self._net, self._net.bytes_sent
-        parts = {one.name: getattr(here, one.name) for one in fields(here)} | {"net": net}
+        parts = {part.name: getattr(here, part.name) for part in fields(here)} | {"net": net}
         parts["workspace"] = Workspace(self.buffers, here.workspace.pool)
         clients = CapturedClients(**parts, clock=self._clock)
         after = [algorithm.step(clients.lazy_state(self._state_at(place)), clients)]
         rows = tensors_of(evaluated_state(after.pop()))
         rows = self._moved(rows, place)
-        magnitudes = torch.cat([self._watchdog.magnitudes(one) for one in rows.values()])
+        magnitudes = torch.cat(
+            [self._watchdog.magnitudes(rows_of_field) for rows_of_field in rows.values()]
+        )
         self._bytes, net.bytes_sent = net.bytes_sent - begun, begun
         if place == len(self._magnitudes):
             self._magnitudes.append(magnitudes)
