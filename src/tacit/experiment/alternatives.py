@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, cast, get_type_hints
+
+from jinja2 import Template
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
@@ -18,7 +21,7 @@ from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.whole_run import whole_run_bound
-from tacit.auditing.judgement import describe_adversary, describe_knowledge, join
+from tacit.auditing.judgement import describe_adversary, describe_knowledge, join, lower_first
 from tacit.auditing.result import Audit
 from tacit.auditing.sum_verdicts import rounded_up
 from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS
@@ -32,6 +35,7 @@ from tacit.config.own_data import check_disclosure
 from tacit.config.variants import make_variant
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace
+from tacit.core.templates import environment, paragraphs
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
@@ -42,16 +46,6 @@ FIRST_LOOK = 3  # iterations in which most candidates already leak
 SHOWN = 3  # candidates that are described
 FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
-SHARED_SCORES = (
-    "Not part of any message: nodes with `--share-scores` tell loss, accuracy and majority "
-    "baseline, which are computed from their data without noise. The answer is for other nodes."
-)
-DECLARED = (
-    "`[data.schema]` with public constants for numbers and the categories of other columns, and "
-    "`data.classes`, or `data.target` with constants for a number: nothing is shared before "
-    "training, where nothing has noise. Guarantees need that. With `data.standardize = false` no "
-    "sums are shared either."
-)
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
 
@@ -71,6 +65,14 @@ class Knows:
     leak: str
     epsilon: float
     ideal_epsilon: float = math.inf
+
+    @property
+    def is_bounded(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+    @property
+    def is_bounded_ideally(self) -> bool:
+        return math.isfinite(self.ideal_epsilon)
 
     @property
     def is_guaranteed(self) -> bool:
@@ -108,20 +110,19 @@ def with_alternatives(
     report = progress or (lambda what, done, of: None)
     if not experiment.setting.world.is_static:
         # Proofs for whole runs need iterations that are alike.
-        only = "Changes are examined for a fixed graph, with all clients and no delay, only."
-        found = [only]
+        found = _say("fixed_graph_only")
     else:
         found = [*_own_noise(audit, experiment), *_others(audit, experiment, report)]
     if experiment.task.disclosure:
-        found.insert(0, DECLARED)
-    shared = [SHARED_SCORES] if experiment.config.shares_metrics else []
+        found = [*_say("declare_columns"), *found]
+    shared = _say("shared_scores") if experiment.config.shares_metrics else []
     return replace(answer, changes=found, limits=[*answer.limits, *shared])
 
 
 def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]:
     """Candidates that leak less to some adversaries of the audit and not more to any."""
     if experiment.graph.clients > MAX_CLIENTS:
-        return [f"Other algorithms are examined on graphs of up to {MAX_CLIENTS} clients only."]
+        return _say("too_many_clients", most=MAX_CLIENTS)
     adversaries = list(dict.fromkeys(result.adversary.passive for result in audit.results))
     corrupt = frozenset[int]().union(*(one.corrupt for one in adversaries))
     honest = [client for client in audit.victims if client not in corrupt]
@@ -144,15 +145,12 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
     for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
         found = _examine(candidate, experiment, adversaries, victim, audit.iterations)
         if _is_better(found, before):
-            better.append(_describe(candidate, adversaries, now, found))
+            better += _describe(candidate, adversaries, now, found)
         if len(better) == SHOWN:
             break
     if not better:
-        return [
-            f"None of {len(candidates)} other algorithms and options leaks less to these "
-            f"adversaries ({audit.iterations} iterations examined)."
-        ]
-    return [*better, "What these cost in accuracy was not measured: see `tacit grid`."]
+        return _say("none_better", candidates=len(candidates), iterations=audit.iterations)
+    return [*better, *_say("cost_unknown")]
 
 
 def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
@@ -287,35 +285,20 @@ def _examine(
 
 def _describe(
     candidate: Candidate, adversaries: list[Adversary], now: list[Knows], found: list[Knows]
-) -> str:
+) -> list[str]:
     """What a candidate changes, adversaries with the same outcome together."""
     outcomes: dict[str, list[str]] = {}
     for adversary, before, after in zip(adversaries, now, found, strict=True):
         is_exact = after.rank > LEVELS.index("noisy")
         same = before == after or (is_exact and before.rank == after.rank)
-        outcome = "can learn as much as now" if same else _outcome(after)
+        (outcome,) = _say("outcome", knows=after, is_exact=is_exact, same=same)
         outcomes.setdefault(outcome, []).append(_who(adversary))
-    listed = "; ".join(f"{join(who)} {outcome}" for outcome, who in outcomes.items())
-    return f"`{candidate.changes}`: {listed}."
-
-
-def _outcome(knows: Knows) -> str:
-    if math.isfinite(knows.epsilon):
-        epsilon = rounded_up(knows.epsilon)
-        return f"can learn at most ε = {epsilon} in the whole run ({strength(knows.epsilon)})"
-    if math.isfinite(knows.ideal_epsilon):
-        epsilon = rounded_up(knows.ideal_epsilon)
-        return (
-            f"can learn at most ε = {epsilon} in the whole run ({strength(knows.ideal_epsilon)}) "
-            "if noise is ideal, which in floating point it is not"
-        )
-    noisy = knows.rank <= LEVELS.index("noisy")
-    return f"{knows.leak}, without a guarantee" if noisy else knows.leak
+    listed = [(join(who), outcome) for outcome, who in outcomes.items()]
+    return _say("change", changes=candidate.changes, outcomes=listed)
 
 
 def _who(adversary: Adversary) -> str:
-    text = describe_adversary(adversary)
-    return text[0].lower() + text[1:]
+    return lower_first(describe_adversary(adversary))
 
 
 def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
@@ -327,11 +310,7 @@ def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
     ledgers = [ledger for result in audit.results for ledger in result.ledgers]
     worst = max(ledgers, key=lambda ledger: ledger.best.epsilon)
     if any("not clipped" in ledger.best.why for ledger in ledgers):
-        who = f"client {audit.name_of(worst.victim)}"
-        return [
-            f"Nothing bounds what {who} contributes: {worst.best.why}. "
-            "`[run.clip] bound` is needed for any guarantee."
-        ]
+        return _say("not_clipped", client=audit.name_of(worst.victim), why=worst.best.why)
     if not VACUOUS <= worst.best.epsilon < math.inf:
         return []
     adversary = next(one.adversary for one in audit.results if worst in one.ledgers)
@@ -340,14 +319,15 @@ def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
 
 def _more_calibrated_noise(budget: Budget | None, experiment: Experiment) -> list[str]:
     if budget is None or not math.isfinite(budget.epsilon):
-        return ["`[privacy] epsilon` is inf: a finite value adds noise and gives a guarantee."]
+        return _say("without_noise")
     sigma = budget.noise_multiplier
-    spent = replace(budget, noise_multiplier=2 * sigma).spent(experiment.steps)
-    return [
-        f"Twice the noise (multiplier {2 * sigma:.3g} in place of {sigma:.3g}) gives "
-        f"ε = {rounded_up(spent)} in place of {budget.epsilon:g}, "
-        f"{budget.assumption(experiment.graph.clients)}."
-    ]
+    return _say(
+        "twice_the_noise",
+        sigma=sigma,
+        epsilon=replace(budget, noise_multiplier=2 * sigma).spent(experiment.steps),
+        budget=budget,
+        assumption=budget.assumption(experiment.graph.clients),
+    )
 
 
 def _own_noise_alone(audit: Audit, budget: Budget | None) -> list[str]:
@@ -360,11 +340,7 @@ def _own_noise_alone(audit: Audit, budget: Budget | None) -> list[str]:
     alone = budget.epsilon_against(1)
     if not budget.epsilon < alone:
         return []
-    return [
-        f"`[privacy] honest = 1`: against all other clients together ε is {budget.epsilon:g} in "
-        f"place of {rounded_up(alone)}; each client adds {math.sqrt(budget.honest):.3g} times as "
-        "much noise."
-    ]
+    return _say("own_noise_alone", budget=budget, alone=alone)
 
 
 def _more_noise(
@@ -396,18 +372,26 @@ def _more_noise(
             return []
         found = bound.epsilon
         if found < VACUOUS:
-            ideal = ", for ideal noise" if IDEAL_NOISE in bound.assumptions else ""
-            options = ", ".join(
-                f"algorithm.{option}.scale = {noise.scale:g}" for option, noise in changed.items()
+            return _say(
+                "more_noise",
+                factor=factor,
+                options=changed,
+                epsilon=found,
+                who=_who(adversary),
+                before=epsilon,
+                is_ideal=IDEAL_NOISE in bound.assumptions,
             )
-            return [
-                f"{factor:,} times the noise (`{options}`) gives ε = {rounded_up(found)} against "
-                f"{_who(adversary)} in place of {rounded_up(epsilon)}{ideal}. What that costs in "
-                "accuracy was not measured."
-            ]
     if not noises:
         return []
-    return [
-        f"Even {FACTORS[-1]:,} times the noise leaves ε = {rounded_up(found)} against "
-        f"{_who(adversary)}: more of this noise does not help."
-    ]
+    return _say("no_noise_helps", factor=FACTORS[-1], epsilon=found, who=_who(adversary))
+
+
+def _say(macro: str, **values: object) -> list[str]:
+    """The paragraphs of a macro of the template."""
+    return paragraphs(_template(), macro, **values)
+
+
+@cache
+def _template() -> Template:
+    templates = environment("tacit.experiment", epsilon=rounded_up, strength=strength)
+    return templates.get_template("alternatives.txt.jinja")
