@@ -299,7 +299,8 @@ class Task:
         if self.local is None:
             return self
         local = self.local
-        return replace(self, initial=local.initial, parameters=local.width, local=None)
+        # A clip is of what travels, not of the whole gradient.
+        return replace(self, initial=local.initial, parameters=local.width, clip=None, local=None)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -319,8 +319,8 @@ def test_without_a_guarantee_there_is_no_limit():
 def test_a_run_says_what_its_guarantee_for_samples_rests_on():
     drops = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5))
     parts = [(torch.randn(8, 4), torch.arange(8) % 3) for _ in range(N)]
-    dropping = tacit.Task.from_module(drops, parts, batch_size=4)
-    plain = tacit.Task.from_module(drops[0], parts, batch_size=4)
+    dropping = tacit.Task.from_module(drops, parts, batch_size=4, test=parts[0])
+    plain = tacit.Task.from_module(drops[0], parts, batch_size=4, test=parts[0])
 
     def remarks(task, promise=PROMISE, precision="float32"):
         algorithm = prepare(PrivateSGD(lr=0.1), promise, task, RING, 4)

@@ -165,7 +165,8 @@ class TestTokens:
         assert counted == int((y != 0).sum())
 
     def test_private_training_of_tokens(self):
-        task = task_of(Tagger(), torch.randint(10, (6, 5)), labels(6, 5))
+        parts = [(torch.randint(10, (6, 5)), labels(6, 5)) for _ in range(N)]
+        task = tacit.Task.from_module(Tagger(), parts, batch_size=2)
         privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
         algorithm = tacit.PrivateSGD(lr=0.1)
         run = tacit.simulate(algorithm, task, GRAPH, steps=2, privacy=privacy)

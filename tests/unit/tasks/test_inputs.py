@@ -1,5 +1,7 @@
 """Several and named inputs, from tuples, dictionaries and Datasets."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -89,7 +91,8 @@ def test_models_with_several_inputs_train_and_are_evaluated(form, batch_size):
 
 
 def test_samples_with_several_inputs_are_clipped_one_by_one():
-    task = tacit.Task.from_module(Both(), [FORMS["named"][0]] * 3, batch_size=2)
+    parts = [copy.deepcopy(FORMS["named"][0]) for _ in range(3)]
+    task = tacit.Task.from_module(Both(), parts, batch_size=2)
     graph = tacit.Topology.ring(3).mixing()
     algorithm = tacit.PrivateSGD(lr=0.1)
     privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
