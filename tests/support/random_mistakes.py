@@ -43,6 +43,8 @@ TEXTS = [
     '[data]\nfiles = "sites/{client}.csv"\nlabel = "ill"\ntest = 0.2\n' + OWN.replace("16", "2"),
     '[data]\nfile = "table.csv"\nclient = "site"\nlabel = "ill"\nignore = ["age"]\n'
     'classes = ["0", "1"]\n\n[data.schema]\nage = { mean = 40, std = 9 }\nward = ["A", "B"]\n\n'
+    '[data.read]\nseparator = ","\nencoding = "utf-8"\ndecimal = "."\nthousands = " "\n\n'
+    '[data.recode]\nward = { a = "A" }\n\n'
     + OWN.replace("16", "2"),
     '[data]\nfunction = "own_rows:records"\nlabel = "ill"\nclients = ["a", "b", "c"]\n'
     + OWN.replace("16", "2"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm, options_of
+from tacit.algorithms.private_algorithm import data_cautions
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json, write_text
 from tacit.core.toml import to_toml
@@ -115,7 +116,7 @@ def _summary(
         **{name: value for name, value in last.items() if name not in ("round", "step")},
         "seed": run["seed"],
         "privacy": state.privacy,
-        "notes": [],
+        "notes": [*filter(None, [task.disclosure]), *data_cautions(algorithm, task)],
         "version": __version__,
     }
     return summary | ({"diverged": state.diverged} if state.diverged else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 import sys
@@ -347,6 +348,8 @@ def test_tables_and_queries_of_a_database(sites: Path) -> None:
         with pytest.raises(Misuse, match=words) as caught:
             from_tables(url, label="ill", read=read)
         assert str(sites) not in str(caught.value)
+    with pytest.raises(Misuse, match="nowhere cannot be read"):
+        from_tables("nowhere://", label="y", read={"table": "a"})
     with pytest.raises(Misuse, match=r"driver psycopg\d? .*pip install psycopg") as caught:
         from_tables("postgresql://ada:secret@here/clinic", label="y", read={"table": "a"})
     assert "secret" not in str(caught.value)
@@ -396,6 +399,7 @@ def test_numbers_of_another_dialect_are_errors(read: dict[str, str], number: str
         ({"decimal": "comma"}, "read.decimal is 'comma'.*one character"),
         ({"decimal": ",", "thousands": ","}, "another mark is the same"),
         ({"encoding": "utf-9"}, "read.encoding is 'utf-9'"),
+        ({"encoding": "\0"}, "read.encoding is"),
         ({"decimal": 1}, "Give a text"),
     ],
 )
@@ -497,7 +501,7 @@ def test_lines_of_csv_files_are_those_of_the_file(rows: list[list[str]]) -> None
         ends = written.getvalue().replace("\r\n", "\n").replace("\r", "\n")
         text, line = text + written.getvalue(), line + ends.count("\n")
         if len(row) == 2:
-            want.append((line, row))
+            want.append((line, re.sub("\r\n?", "\n", row[0])))
         else:
             bad.append(line)
     with tempfile.TemporaryDirectory() as folder:
@@ -510,7 +514,17 @@ def test_lines_of_csv_files_are_those_of_the_file(rows: list[list[str]]) -> None
         table = read_table(path)
     assert [problem.line for problem in table.problems] == bad
     assert table.lines.tolist() == [number for number, _ in want]
-    assert table.frame["k"].tolist() == [row[0] for _, row in want]
+    assert table.frame["k"].tolist() == [value for _, value in want]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends(tmp_path: Path, end: str) -> None:
+    text = end.join(["age,ill", "1,no", "", ",yes", '3,"no"', ""])
+    (tmp_path / "c.csv").write_bytes(text.encode())
+    table = read_table(tmp_path / "c.csv")
+    assert table.lines.tolist() == [2, 4, 5]
+    assert table.frame["age"].tolist() == ["1", "", "3"]
+    assert table.frame["ill"].tolist() == ["no", "yes", "no"]
 
 
 def test_arrays_per_client(tmp_path: Path) -> None:
@@ -610,7 +624,7 @@ def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:
     assert held_out(labels[:2], 0.01, 0, "a").sum() == 1
 
 
-def test_what_was_disclosed_goes_with_the_parts() -> None:
+def test_what_was_disclosed_goes_with_the_parts(tmp_path: Path) -> None:
     table = {"x": [float(k) for k in range(40)], "y": [0, 1] * 20}
     dataset = from_tables(table, label="y", classes=2)
     parts = dataset.train.parts(tacit.data.iid(len(dataset.train), clients=3).indices)
@@ -625,5 +639,9 @@ def test_what_was_disclosed_goes_with_the_parts() -> None:
     simulation = Simulation(Setting(tacit.DSGT(lr=0.1), task, graph))
     assert dataset.disclosure in simulation.remarks
     run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    run.save(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["notes"] == [
+        dataset.disclosure
+    ]
     audit = tacit.audit(run, "curious(1)", iterations=2, attacks=False)
     assert f"before training, {dataset.disclosure}" in audit.remarks

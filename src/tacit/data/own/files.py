@@ -119,10 +119,12 @@ def _read_csv(path: Path, reading: Reading) -> Table:
         texts = [row for _, row in every if len(row) == len(names)][1:]
         frame = pandas.DataFrame(texts, columns=names, dtype=object)
     else:
-        frame = pandas.read_csv(
-            path, sep=separator, quotechar=reading.quote, encoding=encoding, names=names, header=0,
-            index_col=False, dtype=object, na_filter=False,
-        )  # fmt: skip
+        # Opened as text, because pandas loses a separator that follows a lone carriage return.
+        with path.open(encoding=encoding) as file:
+            frame = pandas.read_csv(
+                file, sep=separator, quotechar=reading.quote, names=names, header=0,
+                index_col=False, dtype=object, na_filter=False,
+            )  # fmt: skip
     table = replace(Table.of(frame, str(path), reading), unit="line", problems=tuple(problems))
     if len(table) != len(lines):
         remedy = "Look for quotes and line ends that are not as in the other lines."
@@ -132,7 +134,7 @@ def _read_csv(path: Path, reading: Reading) -> Table:
 
 def _rows(path: Path, encoding: str, separator: str, quote: str) -> Iterator[tuple[int, list[str]]]:
     """The last line and the values of each row; blank lines are none."""
-    with path.open(encoding=encoding, newline="") as file:
+    with path.open(encoding=encoding) as file:
         reader = csv.reader(file, delimiter=separator, quotechar=quote, strict=True)
         try:
             for row in reader:
@@ -173,12 +175,13 @@ def read_database(url: str, reading: Reading) -> Table:
     import pandas
 
     remedy = 'Set read.table = "patients", or read.query.'
+    origin = url.partition("://")[0] or url
     try:
         import sqlalchemy
 
         parsed = sqlalchemy.make_url(url)
         # Without user, password and folder.
-        origin = Path(parsed.database or "").name or parsed.drivername
+        origin = Path(parsed.database or "").name or origin
         what = reading.table or reading.query
         if what is None:
             raise Misuse(f"{origin} is a database, and read.table is not set.", remedy)
@@ -191,7 +194,7 @@ def read_database(url: str, reading: Reading) -> Table:
     except ImportError as problem:
         if problem.name in ("sqlalchemy", None):
             raise Misuse(
-                f"{url.partition(':')[0]} needs sqlalchemy, which is missing.", f"{INSTALL_TABLES}."
+                f"{origin} needs sqlalchemy, which is missing.", f"{INSTALL_TABLES}."
             ) from None
         needed = f"The driver {problem.name} of this database is missing."
         raise Misuse(needed, f"Install it: pip install {problem.name}") from None

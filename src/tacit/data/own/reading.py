@@ -64,7 +64,7 @@ class Reading:
             raise Misuse("read sets table and query.", "Set one of them.")
         try:
             codecs.lookup(reading.encoding or "utf-8")
-        except LookupError:
+        except (LookupError, ValueError):  # a null character
             remedy = 'Give its usual name, such as "utf-8", "latin-1" or "cp1252".'
             raise Misuse(f"read.encoding is {reading.encoding!r}.", remedy) from None
         return reading

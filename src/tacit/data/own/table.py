@@ -184,11 +184,12 @@ class Table:
         """A column as numbers: NaN where it is missing, infinity where it is no finite number."""
         if name not in self._numbers:
             values, plain = self.frame[name], name not in self.reading.recode
+            parsed = None
             if plain and values.dtype.kind in "iuf":
                 parsed = values.to_numpy(np.float64, na_value=np.nan)
-            elif plain and self.reading.is_plain and _are_texts_of_numbers(values):
-                parsed = values.to_numpy(np.float64)
-            else:
+            elif plain and self.reading.is_plain:
+                parsed = _numbers_of_texts(values.to_numpy(object))
+            if parsed is None:
                 texts, which = self.texts(name)
                 parsed = np.array([self._number(text) for text in texts])[which]
             self._numbers[name] = parsed
@@ -230,16 +231,15 @@ class Table:
         ]
 
 
-def _are_texts_of_numbers(values: Any) -> bool:
-    """Whether a column has nothing but texts that Python reads as numbers: a faster way."""
+def _numbers_of_texts(values: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Texts as numbers, if all are such as Python reads them or empty: the fast way."""
     try:
         # Only texts can be joined. Python reads 1_000 as a number; `Reading.number` does not.
-        if "_" in "".join(values.to_numpy(object)):
-            return False
-        values.to_numpy(np.float64)
+        if "_" in "".join(values):
+            return None
+        return np.where(values == "", "nan", values).astype(np.float64)
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
 
 
 def check_recoding(tables: Sequence[Table]) -> None:
