@@ -108,8 +108,9 @@ class PositionProducts:
 
     The norm is that of a difference of numbers that may be much larger: ‖Σ_t g_t ⊗ a_t‖² is the sum
     of (g_t · g_s)(a_t · a_s) over all pairs of positions, with both signs. So it is computed in
-    float64, and what rounding may take from it there is added. That also bounds what rounding in
-    float64 does to the sum of clipped gradients: none is scaled up to more than 2⁻²⁶ of the bound.
+    float64, and what rounding may take from it there is added. It is also at least so long that
+    what rounding in float64 does to the sum of clipped gradients is at most 2⁻²⁶ of the bound for
+    each of them.
 
     Attributes:
         left: [B, T, O].
@@ -133,12 +134,14 @@ class PositionProducts:
         largest = diagonal.sqrt().sum(1)
         samples, positions, outputs = self.left.shape
         terms = outputs + self.right.shape[2] + positions * positions
-        share = (samples * positions * 2.0**-53 / LARGEST_ROUNDING) ** 2 + terms * 2.0**-52
-        return by_pairs.sum((1, 2)).clamp_(min=0) + share * largest.square()
+        computed = by_pairs.sum((1, 2)) + terms * 2.0**-52 * largest.square()
+        # Only where next to everything cancels.
+        least = samples * positions * 2.0**-53 / LARGEST_ROUNDING * largest
+        return torch.maximum(computed, least.square())
 
     def rows(self) -> Tensor:
         """The gradients themselves, [B, O·I]."""
-        return torch.bmm(self.left.mT, self.right).flatten(1)
+        return _summed(self.left, self.right).flatten(1)
 
     def without(self, samples: Tensor) -> PositionProducts:
         """The same with zero gradients for the samples of a mask [B]."""
@@ -213,13 +216,26 @@ def position_products(left: Tensor, right: Tensor) -> Products:
 
     A function of shapes, type and device alone.
     """
-    _, positions, outputs = left.shape
-    if positions == 1:
+    if left.shape[1] == 1:
         return OuterProducts(right[:, 0], left[:, 0])
-    few = positions * positions < outputs * right.shape[2]
-    if few and left.device.type == "cpu" and left.dtype == torch.float32:
+    if stay_apart(left, right):
         return PositionProducts(left, right)
-    return OuterProducts(torch.bmm(left.mT, right).flatten(1))
+    return OuterProducts(_summed(left, right).flatten(1))
+
+
+def stay_apart(left: Tensor, right: Tensor) -> bool:
+    """Whether Σ_t left[t] ⊗ right[t] is not to be formed: it is larger, and takes more work."""
+    (_, positions, outputs), width = left.shape, right.shape[2]
+    larger = max(positions * positions, positions * (outputs + width)) < outputs * width
+    return larger and left.device.type == "cpu" and left.dtype == torch.float32
+
+
+def _summed(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_t left[t] ⊗ right[t] of each sample, [B, O, I]."""
+    if left.mT.is_contiguous() and right.mT.is_contiguous():
+        # As convolutions have them. The other way round takes MKL up to eight times as long.
+        return torch.bmm(right.mT, left).mT
+    return torch.bmm(left.mT, right)
 
 
 def write_clipped_sums(

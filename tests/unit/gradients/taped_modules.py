@@ -159,6 +159,10 @@ CASES = {
         layers(lambda: nn.Conv2d(4, 6, 3), lambda: nn.GroupNorm(2, 6), nn.ReLU,
                lambda: nn.Conv2d(6, 4, 3), lambda: nn.InstanceNorm2d(4, affine=True)), IMAGE,
     ),
+    "small maps": (
+        layers(lambda: nn.Conv2d(4, 16, 3, stride=2), lambda: nn.GroupNorm(4, 16), nn.ReLU,
+               lambda: nn.Conv2d(16, 32, 2, bias=False), lambda: nn.GroupNorm(4, 32)), IMAGE,
+    ),
     "in place": (
         layers(lambda: nn.Conv2d(4, 6, 3), lambda: nn.ReLU(inplace=True),
                lambda: nn.Conv2d(6, 4, 3)), IMAGE,

@@ -156,9 +156,22 @@ def test_the_form_is_the_cheapest_for_the_shapes():
         return type(products), products.rows().shape
 
     assert form(1, 5, 6) == (OuterProducts, (2, 30))
-    assert form(5, 5, 6) == (PositionProducts, (2, 30))
-    assert form(6, 5, 6) == (OuterProducts, (2, 30))
-    assert form(5, 5, 6, torch.float64) == (OuterProducts, (2, 30))
+    assert form(2, 5, 6) == (PositionProducts, (2, 30))
+    assert form(3, 5, 6) == (OuterProducts, (2, 30))
+    assert form(2, 5, 6, torch.float64) == (OuterProducts, (2, 30))
+
+
+def test_norms_by_pairs_are_exact_in_passes_of_many_samples():
+    """Also where most of what positions add is taken back by others, as before a normalisation."""
+    module, shape = made("small maps")
+    loss, parameters = loss_of(module)
+    x = inputs(shape, 128)
+    products = together(loss, parameters, (x,))
+    pairs = [block for block in products if isinstance(block, PositionProducts)]
+    assert pairs
+    for block in pairs:
+        exact = torch.bmm(block.left.double().mT, block.right.double()).flatten(1).norm(dim=1)
+        torch.testing.assert_close(block.squared_norms().sqrt(), exact, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
