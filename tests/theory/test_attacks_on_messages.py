@@ -74,7 +74,7 @@ def observation(*parts):
     """Evidence of one kind, to be searched as one batch, in float32 as models are."""
     points = torch.stack([part.points for part in parts]).float()
     values = torch.stack([part.values for part in parts]).float()
-    return Observation(points, torch.tensor(parts[0].coefficients), values, same_data=True)
+    return Observation.single(points, torch.tensor(parts[0].coefficients), values, same_data=True)
 
 
 @cache

@@ -1,5 +1,7 @@
 """Dropout protects nothing: its masks follow from the seed, and attacks use them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -59,9 +61,7 @@ def test_the_search_needs_the_masks_and_has_them(known):
     (gradient,) = torch.autograd.grad(task.loss(theta, x, y, keys), theta)
     observation = Observation.gradient(theta.detach()[None], gradient[None])
     given = keys if known else torch.zeros_like(keys)
-    observation = Observation(
-        observation.weights, observation.coefficients, observation.values, True, given[None, None]
-    )
+    observation = replace(observation, keys=given[None, None])
     result = invert(
         task.loss, observation, shape=(1, 28, 28), classes=10, labels=y[None],
         optimiser=LBFGS(iterations=60), restarts=1,

@@ -176,7 +176,7 @@ def test_the_guess_with_the_lowest_loss_is_chosen():
     assert few.losses.shape == few.iterations.shape == few.evaluations.shape == (3, 5)
     assert torch.equal(few.chosen, few.losses.argmin(1))
     assert len(set(few.losses.flatten().tolist())) == 15
-    again = L2()(gradients(theta, few.inputs, few.labels)[1], seen.values[1], few.inputs[1])
+    again = L2()(gradients(theta, few.inputs, few.labels)[1], seen.values[1, 0], few.inputs[1])
     torch.testing.assert_close(again, few.losses[1].min())
     assert few.inputs.min() >= 0
     assert few.inputs.max() <= 1
@@ -294,7 +294,7 @@ def test_another_models_observation_is_refused():
         (lambda w: Observation.gradient(w, w.float()), "float32"),
         (lambda w: Observation.gradient(w, w / 0), "not finite"),
         (lambda w: total(w, w), "shape (2, 5)"),
-        (lambda w: Observation(w[:, None], w.new_ones(2), w, True), "coefficients"),
+        (lambda w: Observation.single(w[:, None], w.new_ones(2), w, True), "coefficients"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(make, message):

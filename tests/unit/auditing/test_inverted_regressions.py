@@ -27,7 +27,7 @@ def test_inputs_and_targets_are_found_together():
     task = task_of(bias=False)
     theta = task.initial(0, [0])[0]
     gradient = torch.func.grad(task.loss)(theta, *PARTS[0])
-    seen = Observation(theta[None, None], torch.ones(1), gradient[None], same_data=True)
+    seen = Observation.single(theta[None, None], torch.ones(1), gradient[None], same_data=True)
     numbers = NumberTargets.like(Y[30:])
     found = invert(task.loss, seen, shape=(6,), classes=0, restarts=4, numbers=numbers)
     assert "targets optimised along with the inputs, as numbers" in found.assumptions

@@ -16,7 +16,7 @@ from tacit.auditing.attacks.gradient_matching import L2
 from tacit.auditing.attacks.input_search import Guess
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
@@ -120,9 +120,9 @@ def test_two_differences_recover_what_one_does_not():
 
     pair = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     for k in range(2):
-        assert recovered(Observation(weights[:, k : k + 2], pair, values[:, k], True)) == 0
+        assert recovered(Observation.single(weights[:, k : k + 2], pair, values[:, k], True)) == 0
     rows = torch.tensor([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]], dtype=torch.float64)
-    assert recovered(JointObservation(weights, rows, values, (0, 0, 0))) >= 3
+    assert recovered(Observation(weights, rows, values, (0, 0, 0))) >= 3
 
 
 def test_the_best_guess_is_that_which_explains_everything():
@@ -131,7 +131,7 @@ def test_the_best_guess_is_that_which_explains_everything():
     weights = torch.stack([loss.flat.random_weights("model", k) for k in range(2)])
     values = torch.stack([grad(loss)(one, x, y) for one in weights])
     eye = torch.eye(2, dtype=torch.float64)
-    observation = JointObservation(weights[None], eye, values[None], (0, 0))
+    observation = Observation(weights[None], eye, values[None], (0, 0))
     spec = DataSpec((1, 7, 7), 1, 10, (0.0, 1.0))
     wrong = Guess(1 - x[None], (y[None] + 1) % 10, "L2, L-BFGS", [], 1.0, True)
     others = [("difference", 0.5 * x, y), ("gradient", x, None)]

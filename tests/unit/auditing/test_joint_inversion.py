@@ -10,7 +10,7 @@ from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, Matchin
 from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
@@ -45,7 +45,7 @@ def gradients(theta, x, y):
 def seen():
     later, earlier, (x, y) = weights("later"), weights("earlier"), truth()
     before = gradients(earlier, x, y)
-    return JointObservation.changes_and_sum(
+    return Observation.changes_and_sum(
         later, earlier, gradients(later, x, y) - before, before.sum(1)
     )
 
@@ -118,7 +118,7 @@ def test_a_joint_observation_of_one_value():
     theta, (x, y) = weights("later")[:, :1], truth()
     value = gradients(theta, x[:, :1], y[:, :1])
     options = {"shape": SHAPE, "batch": BATCH, "classes": CLASSES, "labels": y[:, 0], "restarts": 1}
-    joint = invert(LOSS, JointObservation(theta, theta.new_ones(1, 1), value, (0,)), **options)
+    joint = invert(LOSS, Observation(theta, theta.new_ones(1, 1), value, (0,)), **options)
     plain = invert(LOSS, Observation.gradient(theta[:, 0], value[:, 0]), **options)
     torch.testing.assert_close(joint.inputs, plain.inputs, rtol=1e-3, atol=1e-4)
 
@@ -137,11 +137,11 @@ def test_labels_are_searched_where_they_are_not_given():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 2, 2)), "batches [0, 2, 2]"),
-        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 0)), "batches [0, 0]"),
-        (lambda w: JointObservation(w, w.new_ones(3), w[:, :1], (0, 0, 0)), "coefficients"),
-        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, 0], (0, 0, 0)), "values"),
-        (lambda w: JointObservation.changes_and_sum(w, w[:1], w, w[:, 0]), "earlier (1, 3, 5)"),
+        (lambda w: Observation(w, w.new_ones(1, 3), w[:, :1], (0, 2, 2)), "batches [0, 2, 2]"),
+        (lambda w: Observation(w, w.new_ones(1, 3), w[:, :1], (0, 0)), "batches [0, 0]"),
+        (lambda w: Observation(w, w.new_ones(3), w[:, :1], (0, 0, 0)), "coefficients"),
+        (lambda w: Observation(w, w.new_ones(1, 3), w[:, 0], (0, 0, 0)), "values"),
+        (lambda w: Observation.changes_and_sum(w, w[:1], w, w[:, 0]), "earlier (1, 3, 5)"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(make, message):

@@ -110,7 +110,7 @@ def test_values_against_plain_loops(kind, soft):
             if soft:
                 y = rows[victim, pixels:].view(-1, BATCH, CLASSES)[batch].softmax(1)
             combination += c * torch.autograd.grad(loss(theta, x, y), theta)[0]
-        v, images = seen.values[victim], rows[victim, :pixels].view(-1, *SHAPE)
+        v, images = seen.values[victim, 0], rows[victim, :pixels].view(-1, *SHAPE)
         square = (combination - v).square().sum()
         cosine = 1 - functional.cosine_similarity(combination, v, dim=0)
         tv = total_variation(images)

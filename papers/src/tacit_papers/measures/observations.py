@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.auditing.attacks.data_spec import reuses_batches
 from tacit.auditing.attacks.evidence import Evidence
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
@@ -26,7 +26,7 @@ class VictimObservations:
 
     kind: str
     victim: int  # the first
-    observation: Observation | JointObservation
+    observation: Observation
     batches: list[tuple[Unknown, ...]]  # per victim, a gradient of each batch that is searched
     rounding: float  # the largest
 
@@ -50,7 +50,7 @@ def _group(task: Task, group: list[Evidence], context: MeasureContext) -> Victim
     return VictimObservations(
         first.kind,
         first.victim,
-        Observation(points, coefficients, values, same_data),
+        Observation.single(points, coefficients, values, same_data),
         [(min(one.terms, key=lambda u: u.when),) if same_data else one.terms for one in group],
         max(one.rounding for one in group),
     )
@@ -80,7 +80,7 @@ def joint_observation(
     return VictimObservations(
         "changes and sum",
         evidence[0][1].victim,
-        JointObservation.changes_and_sum(*tensors),
+        Observation.changes_and_sum(*tensors),
         [total.terms for _, total in evidence],
         max(one.rounding for differences, total in evidence for one in (*differences, total)),
     )

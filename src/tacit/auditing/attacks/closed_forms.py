@@ -53,7 +53,8 @@ def read_inputs(
     layer = first_linear(flat, shape)
     if layer is None or layer.bias is None or batch != 1 or observation.batches != 1:
         return None
-    weight, bias = layer.weight_of(observation.values), observation.values[:, layer.bias]
+    values = observation.values[:, 0]
+    weight, bias = layer.weight_of(values), values[:, layer.bias]
     strength = bias.square().sum(1)
     inputs = (weight * bias[:, :, None]).sum(1) / strength[:, None]
     left = (weight - bias[:, :, None] * inputs[:, None, :]).flatten(1).norm(dim=1)
@@ -98,16 +99,16 @@ def recover_labels(
     if layer is None:
         return _none("the model does not end in a linear layer of its own")
     samples = batch * observation.batches
-    bias = layer.bias_of(observation.values)
+    bias = layer.bias_of(observation.values[:, 0])
     if samples == 1:
         certain = (
             "labels recovered from the last layer's gradient (exact for cross-entropy and one "
             "sample)"
         )
-        return RecoveredLabels(single_label(layer, observation.values)[:, None], certain)
+        return RecoveredLabels(single_label(layer, observation.values[:, 0])[:, None], certain)
     if bias is None:
         return _none("counts need the gradient of the last layer's bias")
-    expected = observation.coefficients @ _mean_predictions(flat, observation.weights, shape, box)
+    expected = _mean_predictions(flat, observation, shape, box)
     counts = label_counts(bias, expected, batch, observation.batches)
     labels = _listed(counts)
     assumption = (
@@ -139,14 +140,14 @@ def labels_by_rows(
         return _none("the model does not end in a linear layer of its own")
     if observation.batches != 1:
         return _none("more than one batch is behind a value")
-    expected = observation.coefficients @ _mean_predictions(flat, observation.weights, shape, box)
+    expected = _mean_predictions(flat, observation, shape, box)
     inputs = _random_inputs(shape, box).to(observation.weights)
     # The gradient of a class's output by its own row is the features.
     gradients = vmap(grad(lambda theta: flat(theta, inputs)[:, 0].mean()), chunk_size=16)(
         observation.weights[:, 0]
     )
     features = layer.weight_of(gradients)[:, 0].sum(1)
-    sums = layer.weight_of(observation.values).sum(2)
+    sums = layer.weight_of(observation.values[:, 0]).sum(2)
     counts = label_counts(sums / features[:, None], expected, batch, exact=False)
     return RecoveredLabels(
         _listed(counts),
@@ -211,9 +212,13 @@ def _random_inputs(shape: Sequence[int], box: tuple[float, float] | None) -> Ten
 
 
 def _mean_predictions(
-    flat: FlatModule, weights: Tensor, shape: Sequence[int], box: tuple[float, float] | None
+    flat: FlatModule,
+    observation: Observation,
+    shape: Sequence[int],
+    box: tuple[float, float] | None,
 ) -> Tensor:
-    """Mean of softmax over random inputs at weights [V, K, P]: [V, K, C]."""
+    """Mean of softmax over random inputs, combined over models as gradients are: [V, C]."""
+    weights = observation.weights
     inputs = _random_inputs(shape, box).to(weights)
 
     def predict(theta: Tensor) -> Tensor:
@@ -221,4 +226,4 @@ def _mean_predictions(
 
     with torch.no_grad():
         rows: Tensor = vmap(predict, chunk_size=16)(weights.flatten(0, 1))
-    return rows.reshape(*weights.shape[:2], -1)
+    return observation.coefficients[0] @ rows.reshape(*weights.shape[:2], -1)

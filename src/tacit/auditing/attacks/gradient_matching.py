@@ -12,7 +12,7 @@ from torch.func import grad, grad_and_value, vmap
 
 from tacit.auditing.attacks.evidence import RandomStep
 from tacit.auditing.attacks.guesses import GuessLayout
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
@@ -127,7 +127,7 @@ class MatchingProblems:
     def __init__(
         self,
         loss: Loss,
-        observation: Observation | JointObservation,
+        observation: Observation,
         matching_loss: MatchingLoss,
         layout: GuessLayout,
         labels: Tensor | None,
@@ -160,38 +160,36 @@ class MatchingProblems:
 
 def _guess_loss(
     loss: Loss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     matching_loss: MatchingLoss,
     layout: GuessLayout,
 ) -> Callable[..., Tensor]:
-    """D of a row [n], weights [K, P], value [P] or [M, P], and labels [T, batch, ...] or None.
+    """D of a row [n], weights [K, P], values [M, P], and labels [T, batch, ...] or None.
 
     Last come the keys of the samples [T, batch], or None.
     """
-    coefficients = observation.coefficients
-    batches = None
-    if isinstance(observation, JointObservation):
-        batches = torch.tensor(observation.data, device=coefficients.device)
+    every, coefficients = observation.coefficients, observation.coefficients[0]
+    batches = torch.tensor(observation.data, device=every.device)
     gradients = vmap(grad(loss))
     distances = vmap(matching_loss, in_dims=(0, 0, None))
 
     def one(
-        row: Tensor, weights: Tensor, value: Tensor, labels: Tensor | None, keys: Tensor | None
+        row: Tensor, weights: Tensor, values: Tensor, labels: Tensor | None, keys: Tensor | None
     ) -> Tensor:
         inputs = layout.inputs(row)
         targets = layout.targets(row) if labels is None else labels
         data = [inputs, targets] if keys is None else [inputs, targets, keys]
-        if batches is not None:
-            found = coefficients @ gradients(weights, *(array[batches] for array in data))
-            each: Tensor = distances(found, value, inputs.flatten(0, 1))
+        if not observation.is_single:
+            guessed = every @ gradients(weights, *(array[batches] for array in data))
+            each: Tensor = distances(guessed, values, inputs.flatten(0, 1))
             return each.mean()
         if len(coefficients) == 1:
-            found = coefficients[0] * grad(loss)(weights[0], *(array[0] for array in data))
+            guessed = coefficients[0] * grad(loss)(weights[0], *(array[0] for array in data))
         elif observation.same_data:
             of_one_batch = vmap(grad(loss), in_dims=(0, *(None for _ in data)))
-            found = coefficients @ of_one_batch(weights, *(array[0] for array in data))
+            guessed = coefficients @ of_one_batch(weights, *(array[0] for array in data))
         else:
-            found = coefficients @ gradients(weights, *data)
-        return matching_loss(found, value, inputs.flatten(0, 1))
+            guessed = coefficients @ gradients(weights, *data)
+        return matching_loss(guessed, values[0], inputs.flatten(0, 1))
 
     return one

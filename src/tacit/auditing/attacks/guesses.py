@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.closed_forms import recover_labels
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
@@ -87,7 +87,7 @@ class GuessLayout:
 def choose_labels(
     labels: Labels,
     loss: Loss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     layout: GuessLayout,
     restarts: int,
     seed: int,
@@ -145,9 +145,7 @@ def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) ->
     return out
 
 
-def _known(
-    labels: Tensor, observation: Observation | JointObservation, layout: GuessLayout
-) -> Tensor:
+def _known(labels: Tensor, observation: Observation, layout: GuessLayout) -> Tensor:
     """Given labels as [V, T, batch, ...]."""
     victims, batches, batch = len(observation.values), layout.batches, layout.batch
     classes = layout.classes
@@ -169,13 +167,13 @@ def _known(
 
 def _recovered(
     loss: Loss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     layout: GuessLayout,
     restarts: int,
     seed: int,
 ) -> tuple[Tensor | None, str]:
     """Labels [V, R, T, batch] from the last layer; restarts assign a sum's labels differently."""
-    if isinstance(observation, JointObservation):
+    if not observation.is_single:
         return None, "labels not recovered: that needs one value, not several"
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"

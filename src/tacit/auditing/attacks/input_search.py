@@ -14,7 +14,7 @@ from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, Matchin
 from tacit.auditing.attacks.inversion import InversionResult, invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.auditing.attacks.randomized import invert_randomized
 from tacit.tasks.flat import ModuleLoss
@@ -40,7 +40,7 @@ class Guess:
 
 def guess_inputs(
     loss: ModuleLoss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     spec: DataSpec,
     *,
     clipped: bool,
@@ -56,7 +56,7 @@ def guess_inputs(
     """
     shape, batch = spec.shape, spec.batch
     if step is not None:
-        assert isinstance(observation, Observation)  # of one gradient
+        assert observation.is_single  # of one gradient
         found, method = invert_randomized(
             loss,
             observation,
@@ -69,7 +69,7 @@ def guess_inputs(
             progress=progress,
         )
         return _guess(observation, spec, found, method)
-    if isinstance(observation, Observation):
+    if observation.is_single:
         short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
         if short is not None and bool(short.exact().all()):
             assumptions = [SHORTCUT, f"batch size known: {batch}"]
@@ -99,7 +99,7 @@ def guess_inputs(
 
 
 def _guess(
-    observation: Observation | JointObservation,
+    observation: Observation,
     spec: DataSpec,
     found: InversionResult,
     method: str,
@@ -112,7 +112,7 @@ def _guess(
 
 def matching_loss_for(
     loss: ModuleLoss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     spec: DataSpec,
     *,
     clipped: bool,
@@ -120,19 +120,17 @@ def matching_loss_for(
     """The distance by which the attacker compares guesses."""
     if _is_plain(loss, observation, spec, clipped):
         # Values that are known together have different lengths.
-        return L2(relative=isinstance(observation, JointObservation))
+        return L2(relative=not observation.is_single)
     return CosineDistance(total_variation=_smoothness(observation, spec))
 
 
-def _is_plain(
-    loss: ModuleLoss, observation: Observation | JointObservation, spec: DataSpec, clipped: bool
-) -> bool:
+def _is_plain(loss: ModuleLoss, observation: Observation, spec: DataSpec, clipped: bool) -> bool:
     """L-BFGS on the squared distance needs a smooth loss and known lengths of gradients."""
     single = spec.batch == 1 and observation.batches == 1
     return not clipped and (single or "ReLU" not in activations(loss.flat.module))
 
 
-def _smoothness(observation: Observation | JointObservation, spec: DataSpec) -> float:
+def _smoothness(observation: Observation, spec: DataSpec) -> float:
     """Weight of the total variation, which is defined for images only."""
     single = spec.batch == 1 and observation.batches == 1
     return 0.0 if single or len(spec.shape) != 3 else 1e-2

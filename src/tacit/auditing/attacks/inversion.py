@@ -21,7 +21,7 @@ from tacit.auditing.attacks.guesses import (
 )
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
 from tacit.core.checks import check_count, check_positive, is_count, is_number
 from tacit.core.devices import float32_products
@@ -52,7 +52,7 @@ class InversionResult:
 @float32_products()
 def invert(
     loss: Loss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     *,
     shape: Sequence[int],
     batch: int = 1,
@@ -72,7 +72,7 @@ def invert(
 
     Args:
         loss: The loss of the attacked model.
-        observation: The observed values v of V victims. Of a `JointObservation` the mean matching
+        observation: The observed values v of V victims. Of a `Observation` the mean matching
             loss of its values is minimised.
         shape: Shape of one input.
         batch: Samples behind each gradient.
@@ -146,9 +146,7 @@ def invert(
     )
 
 
-def _guesses_that_fit(
-    observation: Observation | JointObservation, optimiser: Optimiser, layout: GuessLayout
-) -> int:
+def _guesses_that_fit(observation: Observation, optimiser: Optimiser, layout: GuessLayout) -> int:
     terms, width = observation.weights.shape[1:]
     graph = GRAPH_COPIES * (terms * width + layout.width)
     return max(1, MEMORY // (graph + optimiser.workspace(layout.width)))
@@ -185,13 +183,11 @@ class _Monitor:
         return over
 
 
-def _assumptions(
-    loss: Loss, observation: Observation | JointObservation, layout: GuessLayout
-) -> list[str]:
+def _assumptions(loss: Loss, observation: Observation, layout: GuessLayout) -> list[str]:
     terms, box = observation.weights.shape[1], layout.box
     taken = "weights known at which each gradient was taken"
     assumptions = [taken, f"batch size known: {layout.batch}"]
-    if isinstance(observation, JointObservation):
+    if not observation.is_single:
         assumptions.append(
             f"{observation.values.shape[1]} values known together, of {terms} gradients of "
             f"{observation.batches} batches"
@@ -214,7 +210,7 @@ def _assumptions(
 
 def _check(
     loss: Loss,
-    observation: Observation | JointObservation,
+    observation: Observation,
     layout: GuessLayout,
     restarts: int,
     budget: float | None,

@@ -19,7 +19,7 @@ from tacit.auditing.attacks.gradient_matching import MatchingProblems
 from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.input_search import Guess, matching_loss_for
 from tacit.auditing.attacks.known_evidence import ABOUT_SEVERAL, ABOUT_VICTIM, exact_evidence
-from tacit.auditing.attacks.observation import JointObservation
+from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
@@ -59,7 +59,7 @@ class JointEvidence:
     def rounding(self) -> float:
         return max(part.rounding for part in self.parts)
 
-    def observation(self, device: torch.device | str, dtype: torch.dtype) -> JointObservation:
+    def observation(self, device: torch.device | str, dtype: torch.dtype) -> Observation:
         """What is known, as one observation of one victim, whose batch is number 0."""
         terms = self.terms
         points: dict[Unknown, Tensor] = {}
@@ -72,7 +72,7 @@ class JointEvidence:
         clients = list(dict.fromkeys(term.client for term in terms))
         values = torch.stack([part.values for part in self.parts])
         weights = torch.stack([points[term] for term in terms])
-        return JointObservation(
+        return Observation(
             weights[None].to(device, dtype),
             coefficients.to(device, dtype),
             values[None].to(device, dtype),
@@ -103,7 +103,7 @@ def joint_evidence(leakage: Leakage, transcript: Transcript) -> JointEvidence | 
 
 def best_guess(
     loss: ModuleLoss,
-    observation: JointObservation,
+    observation: Observation,
     spec: DataSpec,
     searched: Guess,
     others: Sequence[tuple[Kind, Tensor, Tensor | None]],

@@ -12,16 +12,48 @@ from tacit.core.errors import Misuse
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of V victims, as an adversary knows it."""
+    """M values Σₖ Cₘₖ ∇L(θₖ; x, y) of V victims, as an adversary knows them.
+
+    Gradient k is of batch data[k]. A difference of two gradients of one batch is a value, and so is
+    a sum over clients, with a batch of each.
+    """
 
     weights: Tensor  # [V, K, P] models at which the gradients were taken
-    coefficients: Tensor  # [K]: (1,) a gradient; (1, −1) a difference; (1, …, 1) a sum over clients
-    values: Tensor  # [V, P]
-    same_data: bool  # whether all K gradients are of one batch (differences), not one each (sums)
+    coefficients: Tensor  # [M, K]: a row for each value
+    values: Tensor  # [V, M, P]
+    data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
     keys: Tensor | None = None  # [V, batches, batch] of the samples' dropout; None: there is none
 
     def __post_init__(self) -> None:
         _check(self.weights, self.coefficients, self.values)
+        terms = self.weights.shape[1]
+        if len(self.data) != terms or sorted(set(self.data)) != list(range(self.batches)):
+            raise Misuse(
+                f"The {terms} gradients of an observation are of batches {list(self.data)}.",
+                "Give the number of a batch for each gradient: 0, 1, … with none left out.",
+            )
+
+    @classmethod
+    def single(
+        cls,
+        weights: Tensor,
+        coefficients: Tensor,
+        values: Tensor,
+        same_data: bool,
+        keys: Tensor | None = None,
+    ) -> Observation:
+        """One value Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of each victim.
+
+        Args:
+            weights: Models [V, K, P] at which the gradients were taken.
+            coefficients: [K]: (1, −1) of a difference, (1, …, 1) of a sum over clients.
+            values: [V, P].
+            same_data: Whether all K gradients are of one batch; else each has one of its own.
+            keys: Those of the samples' dropout [V, batches, batch].
+        """
+        terms = weights.shape[1] if weights.ndim > 1 else 1
+        data = (0,) * terms if same_data else tuple(range(terms))
+        return cls(weights, coefficients[None], values[:, None], data, keys)
 
     @classmethod
     def gradient(cls, weights: Tensor, values: Tensor) -> Observation:
@@ -31,38 +63,12 @@ class Observation:
                 f"The weights have shape {tuple(weights.shape)}.",
                 "They are [victims, parameters], one row each.",
             )
-        return cls(weights[:, None], weights.new_ones(1), values, True)
-
-    @property
-    def batches(self) -> int:
-        """Number of batches behind one value: one, or one per gradient."""
-        return 1 if self.same_data else self.weights.shape[1]
-
-
-@dataclass(frozen=True, eq=False)
-class JointObservation:
-    """M values Σₖ Cₘₖ ∇L(θₖ; x, y) of V victims, where gradient k is of batch data[k]."""
-
-    weights: Tensor  # [V, K, P] models at which the gradients were taken
-    coefficients: Tensor  # [M, K]: a row for each value
-    values: Tensor  # [V, M, P]
-    data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
-    keys: Tensor | None = None  # as of an `Observation`
-
-    def __post_init__(self) -> None:
-        count = self.values.shape[1] if self.values.ndim == 3 else 1
-        _check(self.weights, self.coefficients, self.values, count)
-        terms = self.weights.shape[1]
-        if len(self.data) != terms or sorted(set(self.data)) != list(range(self.batches)):
-            raise Misuse(
-                f"The {terms} gradients of an observation are of batches {list(self.data)}.",
-                "Give the number of a batch for each gradient: 0, 1, … with none left out.",
-            )
+        return cls.single(weights[:, None], weights.new_ones(1), values, True)
 
     @classmethod
     def changes_and_sum(
         cls, later: Tensor, earlier: Tensor, changes: Tensor, total: Tensor
-    ) -> JointObservation:
+    ) -> Observation:
         """∇L(θₖ¹; xₖ, yₖ) − ∇L(θₖ⁰; xₖ, yₖ) of each of K clients, and Σₖ ∇L(θₖ⁰; xₖ, yₖ).
 
         Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total is [V, P].
@@ -74,8 +80,9 @@ class JointObservation:
                 "All three are [victims, clients, parameters].",
             )
         clients = later.shape[1]
-        one = torch.eye(clients, dtype=later.dtype, device=later.device)
-        rows = torch.cat((torch.cat((one, -one), 1), torch.cat((0 * one[:1], one.sum(0)[None]), 1)))
+        unit = torch.eye(clients, dtype=later.dtype, device=later.device)
+        differences, total_row = torch.cat((unit, -unit), 1), unit.sum(0)[None]
+        rows = torch.cat((differences, torch.cat((0 * total_row, total_row), 1)))
         values = torch.cat((changes, total[:, None]), 1)
         return cls(torch.cat((later, earlier), 1), rows, values, (*range(clients), *range(clients)))
 
@@ -89,19 +96,25 @@ class JointObservation:
         """Whether all gradients are of one batch."""
         return self.batches == 1
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one value, of one batch or of a batch for each gradient."""
+        return len(self.coefficients) == 1 and self.batches in (1, len(self.data))
 
-def _check(weights: Tensor, coefficients: Tensor, values: Tensor, *count: int) -> None:
-    """Check shapes, with `count` values of each victim; types, devices and finite numbers."""
+
+def _check(weights: Tensor, coefficients: Tensor, values: Tensor) -> None:
+    """Check shapes, types, devices and that all numbers are finite."""
     if weights.ndim != 3 or min(weights.shape) < 1:
         raise Misuse(
             f"The weights of an observation have shape {tuple(weights.shape)}.",
             "They are [victims, gradients, parameters], with at least one of each.",
         )
     victims, terms, width = weights.shape
+    count = values.shape[1] if values.ndim == 3 else 1
     for name, tensor, shape in (
         ("weights", weights, weights.shape),
-        ("coefficients", coefficients, (*count, terms)),
-        ("values", values, (victims, *count, width)),
+        ("coefficients", coefficients, (count, terms)),
+        ("values", values, (victims, count, width)),
     ):
         if tensor.shape != shape:
             raise Misuse(

@@ -105,7 +105,7 @@ def _or_closed_form(
         return found
     closed = short.inputs.clamp(*spec.box)
     inputs, losses = found.inputs.clone(), found.losses.clone()
-    for victim, value in enumerate(observation.values):
+    for victim, value in enumerate(observation.values[:, 0]):
         gradient = grad(loss)(observation.weights[victim, 0], closed[victim], found.labels[victim])
         distance = matching(gradient, value, closed[victim])
         if bool(distance < losses[victim].min()):

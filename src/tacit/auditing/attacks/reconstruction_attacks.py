@@ -13,7 +13,7 @@ from tacit.auditing.attacks.data_spec import DataSpec, batch_size, reuses_batche
 from tacit.auditing.attacks.evidence import Evidence, Kind, RandomStep
 from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, guess_inputs
 from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
-from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.record.unknowns import Unknown
@@ -209,11 +209,7 @@ class ReconstructionAttacks:
         first = [data.index(number) for number in range(max(data) + 1)]
         terms = [[one.terms[k] for k in first] for one in group]
         keys = self._keys(terms)
-        observation: Observation | JointObservation
-        if len(set(data)) in (1, len(data)):
-            observation = Observation(points, coefficients, values, len(set(data)) == 1, keys)
-        else:
-            observation = JointObservation(points, coefficients[None], values[:, None], data, keys)
+        observation = Observation(points, coefficients[None], values[:, None], data, keys)
         guess = self._guess(observation, spec, kind, group[0].step)
         return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
 
@@ -242,7 +238,7 @@ class ReconstructionAttacks:
 
     def _guess(
         self,
-        observation: Observation | JointObservation,
+        observation: Observation,
         spec: DataSpec,
         kind: Kind,
         step: RandomStep | None = None,
