@@ -70,6 +70,7 @@ from tacit.engines.simulate import simulate as simulate
 from tacit.engines.simulation import Simulation as Simulation
 from tacit.experiment.auditing import audit as audit, save_audit as save_audit
 from tacit.experiment.saved import SavedRun as SavedRun, load as load
+from tacit.experiment.task_grid import grid as grid
 from tacit.graph import (
     Absence as Absence,
     Graph as Graph,

@@ -115,6 +115,11 @@ def grid(
     for cell in cells:
         ended = [next(remaining) for _ in numbers] if cell.config is not None else []
         stored.settings.append(_stored_setting(cell, ended, stored.metric))
+    return write_grid(out, stored)
+
+
+def write_grid(out: Path, stored: StoredGrid) -> Grid:
+    """Write grid.json and grid.csv beside the folders of the runs."""
     made = make_grid(out, stored)
     write_json(out / FILE, made.as_dict())
     write_text(out / "grid.csv", grid_csv(made))

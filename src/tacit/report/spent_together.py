@@ -138,6 +138,9 @@ def _rows(run: FinishedRun) -> str:
 def _clients_rows(run: FinishedRun) -> str:
     """What identifies which of them each client holds."""
     settings = run.settings
+    if "data.name" not in settings:
+        # A run that was made in Python: all runs of a grid have the same task.
+        return ""
     if any(settings.get(f"data.{key}") for key in ("files", "client", "function")):
         return ""
     keys = [key for key in settings if key.startswith(("data.", "partition."))]
