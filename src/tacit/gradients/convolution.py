@@ -1,29 +1,254 @@
-"""Convolutions whose filters differ from row to row."""
+"""Convolutions whose filters differ from row to row, and pooling.
+
+On a CPU compiled loops compute images whose samples are the last dimension in memory,
+[n, C, height, width, B]: windows of an image are contiguous runs of numbers, and nothing is copied
+between layers. Tensors have their usual order of dimensions, [n, B, C, height, width], with strides
+of that order.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
+from tacit.core.native import layers as loops
+from tacit.core.native.per_sample import Geometry
+from tacit.gradients.elementwise import elementwise
 from tacit.gradients.rowwise import folded, row_by_row
-from tacit.gradients.stacked import Rule, Stacked
+from tacit.gradients.stacked import Rule, Stack, Stacked, claimed
 
 DIMENSIONS: dict[Any, int] = {
     torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3,
     torch.conv_transpose1d: 1, torch.conv_transpose2d: 2, torch.conv_transpose3d: 3,
 }  # fmt: skip
+# Numbers of an image, and of a client's filters, up to which compiled loops are faster than a
+# library, which makes better use of caches.
+CACHED = 1 << 16
+# Samples that compiled loops take at a time; with fewer they are slower, unless a client has few
+# products.
+SAMPLES, LITTLE_WORK = 16, 1 << 18
+# Pixels of a window that compiled loops pool.
+LARGEST_WINDOW = 256
+Pair = tuple[int, int]
 
 
 def _convolution(
-    func: Any, input: Any, weight: Tensor, bias: Any = None, *args: Any,
-    **kwargs: Any,
-) -> Any:  # fmt: skip
+    func: Any, input: Any, weight: Tensor, bias: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
         return folded(func, DIMENSIONS[func] + 1, input, weight, bias, *args, **kwargs)
     return row_by_row(func, input, weight, bias, *args, **kwargs)
 
 
-RULES: dict[Any, Rule] = {func: partial(_convolution, func) for func in DIMENSIONS}
+@dataclass(frozen=True)
+class _Step:
+    """A convolution of padded images, and what follows it: pooling, and ReLU.
+
+    Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
+    gradients, computed on fewer numbers.
+
+    Attributes:
+        x: Padded images [n, C, H, W, B].
+        weight: The filters.
+        bias: What is added to each channel, if anything.
+        geometry: The convolution.
+        relu: Whether numbers below zero become zero.
+        pool: Height and width of windows, and their distances; None: there is no pooling.
+    """
+
+    x: Tensor
+    weight: Stacked
+    bias: Stacked | None
+    geometry: Geometry
+    relu: bool = False
+    pool: tuple[Pair, Pair] | None = None
+
+    def computed(self) -> Tensor:
+        """The result [n, B, F, rows, columns]."""
+        bias = None if self.bias is None else self.bias.rows
+        y: Tensor = _Compiled.apply(self.x, self.weight.rows, bias, self)  # type: ignore[no-untyped-call]
+        return y.movedim(-1, 1)
+
+
+class _Convolved(Stacked):
+    """The result of a convolution, computed when it is used: what follows may be a part of it."""
+
+    step: _Step
+    _rows: Tensor | None
+
+    @staticmethod
+    def of(step: _Step, stack: Stack) -> _Convolved:
+        n, batch, (height, width) = len(step.x), step.x.shape[-1], step.geometry.output
+        row = batch * width
+        parts = (step.x, step.weight.rows) if step.bias is None else (
+            step.x, step.weight.rows, step.bias.rows
+        )  # fmt: skip
+        made: _Convolved = Tensor._make_wrapper_subclass(
+            _Convolved, (batch, step.geometry.filters, height, width),
+            (1, height * row, row, batch), dtype=step.x.dtype, device=step.x.device,
+            requires_grad=any(part.requires_grad for part in parts),
+        )  # fmt: skip
+        assert n == stack.size
+        made.step, made._rows, made.stack, made.gradient = step, None, stack, None
+        return made
+
+    @property
+    def rows(self) -> Tensor:
+        if self._rows is None:
+            self._rows = self.step.computed()
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Tensor) -> None:
+        self._rows = rows
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not computed yet, so that something can become a part of it."""
+        return self._rows is None
+
+
+class _Compiled(torch.autograd.Function):
+    """A step of padded images [n, C, H, W, B], filters and b: [n, F, rows, columns, B]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, step: _Step) -> Tensor:
+        geometry = step.geometry
+        y = x.new_empty(len(x), geometry.filters, *geometry.output, x.shape[-1])
+        loops.convolve(x, w.flatten(2), geometry, y)
+        ctx.step, ctx.shape = step, y.shape
+        ctx.places = step.weight.gradient, None if step.bias is None else step.bias.gradient
+        if step.pool is not None:
+            y, where = loops.pool(y, *step.pool, b, step.relu)
+            ctx.save_for_backward(x, w, y, where)
+            return y
+        if b is not None:
+            y.add_(b[:, :, None, None, None])
+        if step.relu:
+            y.relu_()
+        # Not the result without need: it may be changed in place.
+        ctx.save_for_backward(x, w, *([y] if step.relu else []))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        dy = gradients[0].contiguous()
+        x, w, *results = ctx.saved_tensors
+        step: _Step = ctx.step
+        of_x, of_w, of_b, _ = ctx.needs_input_grad
+        by_x = by_w = by_b = None
+        if of_b:
+            by_b = claimed(ctx.places[1])
+            by_b = dy.new_empty(len(dy), dy.shape[1]) if by_b is None else by_b
+        if step.pool is not None:
+            dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, by_b)
+        else:
+            if step.relu:
+                dy = torch.ops.aten.threshold_backward(dy, results[0], 0)
+            if by_b is not None:
+                torch.sum(dy, (2, 3, 4), out=by_b)
+        if of_w:
+            by_w = claimed(ctx.places[0])
+            by_w = w.new_empty(w.shape) if by_w is None else by_w
+            loops.weight_gradients(x, dy, step.geometry, by_w.flatten(2))
+        if of_x:
+            by_x = torch.empty_like(x)
+            loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
+        return by_x, by_w, by_b, None
+
+
+def _conv2d(
+    input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    if (
+        not (isinstance(input, Stacked) and isinstance(weight, Stacked))
+        or not isinstance(bias, Stacked | None)
+        or isinstance(padding, str)
+        or groups != 1
+        or input.dim() != 4
+        or not _is_compiled(input.rows, weight.rows)
+    ):
+        options = (stride, padding, dilation, groups)
+        return _convolution(torch.conv2d, input, weight, bias, *options)
+    (top, left), stride, dilation = _pair(padding), _pair(stride), _pair(dilation)
+    x = input.rows.movedim(1, -1)
+    x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
+    size = (weight.shape[2], weight.shape[3])
+    rows, columns = (
+        (n - (s - 1) * d - 1) // apart + 1
+        for n, s, d, apart in zip(x.shape[2:4], size, dilation, stride, strict=True)
+    )
+    image = (x.shape[1], x.shape[2], x.shape[3])
+    geometry = Geometry(
+        image, size, stride, dilation, (rows, columns), weight.shape[0], bias is not None
+    )
+    step = _Step(x.contiguous(), weight, bias, geometry)
+    # What is computed without gradients stays so, whenever it is used.
+    recorded = torch.is_grad_enabled()
+    return _Convolved.of(step, input.stack) if recorded else input.like(step.computed())
+
+
+def _relu(func: Any, input: Stacked, inplace: bool = False) -> Any:
+    if isinstance(input, _Convolved) and input.is_open and torch.is_grad_enabled():
+        step = replace(input.step, relu=True)
+        if (func is functional.relu and not inplace) or func in (torch.relu, Tensor.relu):
+            return _Convolved.of(step, input.stack)
+        input.step = step
+        return input
+    options = (inplace,) if func is functional.relu else ()
+    return elementwise(func, input, *options)
+
+
+def _is_compiled(x: Tensor, w: Tensor) -> bool:
+    plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
+    cached = max(x[0, 0].numel(), w[0].numel()) <= CACHED
+    little = x[0, :, 0].numel() * w[0].numel() <= LITTLE_WORK
+    fits = cached and (x.shape[1] >= SAMPLES or little)
+    return plain and fits and loops.supports(x) and w[0].is_contiguous()
+
+
+def _max_pool2d(
+    input: Stacked, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    size = _pair(kernel_size)
+    step = _pair(stride) if stride else size
+    plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not ceil_mode
+    apart = step[0] >= size[0] and step[1] >= size[1] and math.prod(size) <= LARGEST_WINDOW
+    if (
+        plain
+        and apart
+        and not return_indices
+        and isinstance(input, _Convolved)
+        and input.is_open
+        and torch.is_grad_enabled()
+    ):
+        return input.like(replace(input.step, pool=(size, step)).computed())
+    return folded(
+        functional.max_pool2d, 3, input, kernel_size, stride, padding, dilation, ceil_mode,
+        return_indices,
+    )  # fmt: skip
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
+
+
+RULES: dict[Any, Rule] = {
+    **{func: partial(_convolution, func) for func in DIMENSIONS},
+    torch.conv2d: _conv2d,
+    functional.max_pool2d: _max_pool2d,
+    **{
+        func: partial(_relu, func)
+        for func in (functional.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_)
+    },
+}

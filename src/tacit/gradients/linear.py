@@ -6,9 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of, stacked
+from tacit.core.native import layers as loops
+from tacit.gradients.stacked import Rule, Stacked, claimed, first_stacked, rows_of, stacked
+
+# Numbers of one client's inputs up to which compiled loops are faster than a library, which makes
+# better use of caches.
+CACHED = 1 << 16
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -22,13 +28,59 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
             y = y + bias.rows.view(len(y), *(1 for _ in range(y.ndim - 2)), -1)
         return some.like(y)
     x = rows_of(input, some.stack)
-    w = weight.rows
-    flat = x.reshape(len(w), -1, x.shape[-1])
-    if bias is None:
-        y = flat @ w.mT
-    else:
-        y = torch.baddbmm(rows_of(bias, some.stack)[:, None], flat, w.mT)
-    return some.like(y.view(*x.shape[:-1], w.shape[1]))
+    flat = x.reshape(len(x), -1, x.shape[-1])
+    y = _product(flat, weight, bias)
+    return some.like(y.view(*x.shape[:-1], y.shape[-1]))
+
+
+class _Compiled(torch.autograd.Function):
+    """Outputs x wᵀ + b of x [n, M, I], w [n, O, I] and b [n, O], by compiled loops."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, w_place: Any, b_place: Any
+    ) -> Tensor:
+        x = x if x.stride(2) == 1 else x.contiguous()
+        ctx.save_for_backward(x, w)
+        ctx.places, ctx.with_bias = (w_place, b_place), b is not None
+        y = x.new_empty(len(x), x.shape[1], w.shape[1])
+        # The loop reads both from the same rows.
+        together = b is None or b.stride(0) == w.stride(0)
+        loops.dots(w, x, b if together else None, y.mT)
+        return y if together or b is None else y.add_(b[:, None])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        dy = gradients[0]
+        x, w = ctx.saved_tensors
+        by_x = by_w = by_b = None
+        _, of_w, of_b = ctx.needs_input_grad[:3]
+        if of_w or of_b:
+            by_w, by_b = (claimed(place) for place in ctx.places)
+            by_w = (
+                torch.empty_like(w, memory_format=torch.contiguous_format) if by_w is None else by_w
+            )
+            if of_b and by_b is None:
+                by_b = dy.new_empty(len(dy), dy.shape[2])
+            loops.product(dy.mT, x, by_w, by_b if of_b else None)
+        if ctx.needs_input_grad[0]:
+            by_x = torch.empty_like(x)
+            loops.product(dy, w, by_x)
+        return by_x, by_w if of_w else None, by_b if of_b else None, None, None
+
+
+def _product(x: Tensor, weight: Stacked, bias: Tensor | None) -> Tensor:
+    """Outputs [n, M, O] of x [n, M, I]."""
+    w, b = weight.rows, None if bias is None else rows_of(bias, weight.stack)
+    # In one type, as the loops read them; autocast is left to torch.
+    plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
+    small = x.shape[1] * x.shape[2] <= CACHED
+    if small and plain and loops.supports(x) and w.stride(2) == 1:
+        b_place = bias.gradient if isinstance(bias, Stacked) else None
+        y: Tensor = _Compiled.apply(x, w, b, weight.gradient, b_place)  # type: ignore[no-untyped-call]
+        return y
+    return x @ w.mT if b is None else torch.baddbmm(b[:, None], x, w.mT)
 
 
 def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:

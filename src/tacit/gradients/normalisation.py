@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.gradients.rowwise import row_by_row
 from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
 
 
@@ -17,6 +18,8 @@ def _layer_norm(
     eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Any:  # fmt: skip
     some = first_stacked(input, weight, bias)
+    if some.stack.size == 1:
+        return row_by_row(functional.layer_norm, input, normalized_shape, weight, bias, eps)
     x, shape = rows_of(input, some.stack), list(normalized_shape)
     if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
         return some.like(functional.layer_norm(x, shape, weight, bias, eps))
@@ -43,6 +46,8 @@ def _group_norm(
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
     some = first_stacked(input, weight, bias)
+    if some.stack.size == 1:
+        return row_by_row(functional.group_norm, input, num_groups, weight, bias, eps)
     x = rows_of(input, some.stack)
     if x.ndim < 3:
         return NotImplemented

@@ -33,13 +33,23 @@ def row_by_row(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A function that is called for each row, for results that are tensors."""
     leaves, spec = tree_flatten((args, kwargs))
     some = first_stacked(*leaves)
+    # Not an index for each row, whose gradients would be tensors of all rows.
+    single = some.stack.size == 1
+    apart = [
+        ((x.rows.squeeze(0),) if single else x.rows.unbind()) if isinstance(x, Stacked) else x
+        for x in leaves
+    ]
 
     def of_row(row: int) -> Tensor:
-        given = [x.rows[row] if isinstance(x, Stacked) else x for x in leaves]
+        given = [
+            x[row] if isinstance(one, Stacked) else x for one, x in zip(leaves, apart, strict=True)
+        ]
         positional, named = tree_unflatten(given, spec)
         result: Tensor = func(*positional, **named)
         return result
 
+    if single:
+        return some.like(of_row(0)[None])
     return some.like(torch.stack([of_row(row) for row in range(some.stack.size)]))
 
 

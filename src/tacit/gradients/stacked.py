@@ -134,6 +134,11 @@ class GradientPlace:
             self.place.copy_(gradient)
 
 
+def claimed(place: GradientPlace | None) -> Tensor | None:
+    """Where a rule may write a gradient, if there is such a place and nobody took it."""
+    return None if place is None else place.claim()
+
+
 def stacked(value: Any) -> bool:
     """Whether this is a Stacked tensor."""
     return isinstance(value, Stacked)
