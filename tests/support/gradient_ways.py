@@ -2,12 +2,12 @@
 
 import torch
 
-from tacit.tasks.batching import write_batched, write_looped
+from tacit.tasks.client_gradients import write_looped, write_stacked
 
 
-def batched(loss, theta, arrays):
+def stacked(loss, theta, arrays):
     out = torch.full_like(theta, torch.nan)
-    write_batched(loss, theta, arrays, out)
+    write_stacked(loss, theta, arrays, out)
     return out
 
 

@@ -45,7 +45,7 @@ def write_stacked(
         NotStackable: If the loss has a step that cannot be computed for all clients at once.
     """
     with recording():
-        pieces = [_usable(x) for x in parameters]
+        pieces = [usable(x) for x in parameters]
         stack = Stack(len(pieces[0]), RULES)
         anchor = pieces[0].new_zeros((), requires_grad=True)
         places = [GradientPlace(place) for place in out]
@@ -53,7 +53,7 @@ def write_stacked(
             Stacked(_Collected.apply(anchor, piece, place), stack, place)  # type: ignore[no-untyped-call]
             for piece, place in zip(pieces, places, strict=True)
         ]
-        value = loss(models, [Stacked(_usable(x), stack) for x in arrays])
+        value = loss(models, [Stacked(usable(x), stack) for x in arrays])
         if not isinstance(value, Stacked):
             raise NotStackable("the loss does not depend on the model or its data")
         if value.dim():
@@ -77,8 +77,8 @@ def write_one(
         out: Where to write the gradient by each parameter.
     """
     with recording():
-        points = [_usable(x).detach().requires_grad_() for x in parameters]
-        value = loss(points, [_usable(x) for x in arrays])
+        points = [usable(x).detach().requires_grad_() for x in parameters]
+        value = loss(points, [usable(x) for x in arrays])
         gradients: Sequence[Tensor | None] = [None] * len(points)
         if value.requires_grad:
             with torch.autocast(value.device.type, enabled=False):
@@ -104,6 +104,6 @@ def recording() -> Iterator[None]:
         yield
 
 
-def _usable(x: Tensor) -> Tensor:
+def usable(x: Tensor) -> Tensor:
     """The tensor, or a copy if it was made in inference mode and cannot be recorded."""
     return x.clone() if x.is_inference() else x

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from support.gradient_ways import batched, looped
+from support.gradient_ways import looped, stacked
 from tacit import models
 from tacit.engines.gradients import strategies
 from tacit.engines.gradients.backend import GradientBackend
@@ -75,13 +75,13 @@ def scattered(task):
 def test_batched_equals_looped(task):
     theta = scattered(task)
     for number in (0, 4):
-        one = objective(task, "batched").grad(theta, number)
+        one = objective(task, "stacked").grad(theta, number)
         other = objective(task, "looped").grad(theta, number)
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
         assert bool(other.abs().sum(1).gt(0).all())
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 @pytest.mark.parametrize("workspace", [1, 1 << 12])
 def test_the_workspace_bounds_a_pass_and_not_the_result(task, strategy, workspace, monkeypatch):
     theta = scattered(task)
@@ -96,14 +96,14 @@ def test_fewer_clients_go_together_where_models_are_large(monkeypatch):
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", 10_000)
     small, large = (
         GradientBackend.of(
-            least_squares([draw(2, width)] * 50, [draw(2)] * 50), "batched"
+            least_squares([draw(2, width)] * 50, [draw(2)] * 50), "stacked"
         ).clients_per_pass("cpu")
         for width in (3, 300)
     )
     assert 1 <= large < small
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 def test_gradients_are_those_of_an_ordinary_training_step(strategy):
     module = nn.Sequential(
         nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 4, 4)
@@ -124,7 +124,7 @@ def test_gradients_are_those_of_an_ordinary_training_step(strategy):
         torch.testing.assert_close(got[client], expected, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("compute", [batched, looped])
+@pytest.mark.parametrize("compute", [stacked, looped])
 def test_a_quadratic_has_the_textbook_gradient(compute):
     A, b, theta = draw(CLIENTS, 4, 4), draw(CLIENTS, 4, seed=1), draw(CLIENTS, 4, seed=2)
     A = A @ A.mT
@@ -134,7 +134,7 @@ def test_a_quadratic_has_the_textbook_gradient(compute):
     )
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 def test_hosting_some_clients_gives_their_gradients(task, strategy):
     ids = torch.tensor([0, 2])
     theta = scattered(task)
@@ -144,7 +144,7 @@ def test_hosting_some_clients_gives_their_gradients(task, strategy):
     assert torch.equal(some.theta0(), objective(task, strategy).theta0()[ids])
 
 
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 def test_gradients_neither_change_the_models_nor_share_their_memory(task, strategy):
     theta = scattered(task)
     before = theta.clone()

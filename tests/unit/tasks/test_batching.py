@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from support.gradient_ways import batched, looped
+from support.gradient_ways import looped, stacked
 from tacit.gradients.attention import _Attention
 from tacit.gradients.multi_head import multi_head_attention
 from tacit.tasks.batching import saved_numbers
@@ -132,7 +132,7 @@ def test_rules_give_the_gradients_of_a_loop(name):
     with warnings.catch_warnings():
         # In particular those of vmap about slow rules.
         warnings.simplefilter("error")
-        found = batched(loss, theta, arrays)
+        found = stacked(loss, theta, arrays)
     torch.testing.assert_close(found, looped(loss, theta, arrays), rtol=1e-9, atol=1e-11)
 
 
@@ -149,7 +149,7 @@ def test_a_loss_that_ignores_some_parameters_or_all_of_them():
     loss = ModuleLoss(FlatModule(HalfUsed()), functional.cross_entropy)
     arrays = (torch.randn(2, 4, 2), torch.randint(2, (2, 4)))
     theta = torch.randn(2, loss.flat.width)
-    for way in (batched, looped):
+    for way in (stacked, looped):
         gradient = way(loss, theta, arrays)
         assert bool(gradient[:, :6].any())
         assert not bool(gradient[:, 6:].any())
@@ -162,7 +162,7 @@ def test_gradients_are_recorded_whatever_the_mode_of_the_caller():
     def loss(theta, x):
         return (theta - x).square().sum()
 
-    for way in (batched, looped):
+    for way in (stacked, looped):
         expected = way(loss, theta, arrays)
         torch.testing.assert_close(expected, 2 * (theta - arrays[0]))
         with torch.no_grad():

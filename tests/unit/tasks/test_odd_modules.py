@@ -447,7 +447,7 @@ def test_every_strategy_that_is_used_has_the_gradients_of_torch(name, monkeypatc
         [torch_gradient(task, module, theta[k], [a[k] for a in arrays]) for k in range(3)]
     )
     used = []
-    for strategy in ("layered", "batched", "looped"):
+    for strategy in ("layered", "stacked", "looped"):
         try:
             choose_backend(task, [0, 1, 2], loader, 0, "cpu", strategy)
         except Misuse:
@@ -457,7 +457,7 @@ def test_every_strategy_that_is_used_has_the_gradients_of_torch(name, monkeypatc
         torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-6)
         used.append(strategy)
     assert "looped" in used
-    assert ("batched" in used) == ("hook" not in name)
+    assert ("stacked" in used) == ("hook" not in name)
 
 
 @pytest.mark.parametrize("name", USABLE)
@@ -481,7 +481,7 @@ def test_rounding_at_an_optimum_is_no_reason_to_refuse_a_strategy():
     x = torch.full((8, 3), 1 / 3)
     task = tacit.Task.from_loss(loss, [(x,)] * 3, x[0], batch_size=4)
     loader, _ = batches(task)
-    assert choose_backend(task, [0, 1, 2], loader, 0, "cpu", "batched").strategy == "batched"
+    assert choose_backend(task, [0, 1, 2], loader, 0, "cpu", "stacked").strategy == "stacked"
 
 
 def test_a_requested_strategy_that_fails_is_refused():
@@ -492,4 +492,4 @@ def test_a_requested_strategy_that_fails_is_refused():
     task = tacit.Task.from_module(Branch(), parts(), batch_size=4)
     loader, _ = batches(task)
     with pytest.raises(Misuse, match="looped"):
-        choose_backend(task, [0, 1, 2], loader, 0, "cpu", "batched")
+        choose_backend(task, [0, 1, 2], loader, 0, "cpu", "stacked")

@@ -1,4 +1,4 @@
-"""The ways to compute gradients of k clients: layered, batched or looped."""
+"""The ways to compute gradients of k clients: stacked or looped."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import torch
 from torch import Tensor
 
 from tacit.core.devices import Precision, autocast, float32_products
-from tacit.core.errors import Misuse
-from tacit.core.workers import without_onednn
 from tacit.engines.gradients.strategies import Strategy, pass_numbers
-from tacit.tasks.batching import saved_numbers, write_batched, write_looped
+from tacit.tasks.client_gradients import saved_numbers, write_looped, write_stacked
 from tacit.tasks.flat import Loss, ModuleLoss
-from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
 # Takes models [k, P], arrays [k, ...] and the output [k, P].
 Writer = Callable[[Tensor, Part, Tensor], None]
-PASSES: dict[str, Callable[[Loss, Tensor, Part, Tensor], None]] = {
-    "batched": write_batched,
+PASSES: dict[Strategy, Callable[[Loss, Tensor, Part, Tensor], None]] = {
+    "stacked": write_stacked,
     "looped": write_looped,
 }
 
@@ -43,24 +40,7 @@ class GradientBackend:
     def of(
         cls, task: Task, strategy: Strategy, precision: Precision = "float32"
     ) -> GradientBackend:
-        """The backend for a task.
-
-        Raises:
-            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers, or
-                the precision is bf16.
-        """
-        if strategy == "layered":
-            net = layered_loss(task.loss, task.parts, task.batch_size)
-            if isinstance(net, str):
-                raise Misuse(
-                    f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".'
-                )
-            if precision == "bf16":
-                raise Misuse(
-                    'gradients is "layered", which does not compute in bf16.',
-                    'Use "batched", "looped" or "auto", or precision = "tf32".',
-                )
-            return cls(strategy, net.write_gradients, net.workspace, precision)
+        """The backend for a task."""
         compute = PASSES[strategy]
 
         def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
@@ -77,7 +57,7 @@ class GradientBackend:
 
         A loop needs that of a few clients only, however many there are.
         """
-        return self.strategy == "batched" and isinstance(loss, ModuleLoss)
+        return self.strategy == "stacked" and isinstance(loss, ModuleLoss)
 
     def measured(self, loss: Loss, theta: Tensor, arrays: Part) -> GradientBackend:
         """This backend with the workspace of the loss at theta [P] on one client's arrays."""
@@ -91,13 +71,10 @@ class GradientBackend:
         return max(1, pass_numbers(torch.device(device)) // self.workspace)
 
     def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
-        """The context of a pass, in the thread that starts it.
-
-        In layered passes on a CPU each worker multiplies matrices by itself.
-        """
+        """The context of a pass, in the thread that starts it."""
         if torch.device(device).type == "cuda":
             return float32_products(tf32=self.precision == "tf32")
-        return without_onednn(device) if self.strategy == "layered" else nullcontext()
+        return nullcontext()
 
 
 def _writable(out: Tensor) -> Tensor:

@@ -259,4 +259,4 @@ class HostedObjective:
     def _goes_one_by_one(self) -> bool:
         """Whether each client is a pass of its own, by a library that can use several threads."""
         alone = self._backend.clients_per_pass(self.device) == 1
-        return self.strategy == "looped" or (self.strategy == "batched" and alone)
+        return self.strategy == "looped" or alone

@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
-Strategy = Literal["layered", "batched", "looped"]
-STRATEGIES: tuple[Strategy, ...] = ("layered", "batched", "looped")
+Strategy = Literal["stacked", "looped"]
+STRATEGIES: tuple[Strategy, ...] = ("stacked", "looped")
 # Numbers that one pass of one worker may take, roughly; on a GPU also at most a part of its memory.
 WORKSPACE = {"cpu": 1 << 25, "cuda": 1 << 33}
 
