@@ -49,7 +49,7 @@ def hosted(
     task = tacit.Task.from_module(network(), parts, batch_size=max(1, batch // clients)).to(device)
     ids = torch.arange(clients)
     loader = task.loader(ids, 0, device)
-    return HostedObjective(task, range(clients), loader, "layered", 0, device, pool)
+    return HostedObjective(task, range(clients), loader, "stacked", 0, device, pool)
 
 
 def plain_case(objective: HostedObjective) -> Case:

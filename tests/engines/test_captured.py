@@ -30,7 +30,7 @@ def tensor_operations(monkeypatch):
 
 
 def advanced(algorithm, task, steps):
-    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=3, gradients="batched"))
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=3, gradients="stacked"))
     simulation.start()
     for _ in range(steps):
         simulation.step()

@@ -125,7 +125,7 @@ def problem():
 
 
 def advanced(algorithm, task, graph, steps, seed=1):
-    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="batched"))
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="stacked"))
     simulation.start()
     for _ in range(steps):
         simulation.step()
@@ -176,7 +176,7 @@ def test_resuming_from_a_checkpoint_changes_nothing(algorithm, task, graph, tmp_
     half = advanced(algorithm, task, graph, 3)
     checkpoints.save(tmp_path, Checkpoint(half.state, 3, half.net.bytes_sent, 0.0, "mark"))
     saved = checkpoints.load_latest(tmp_path, algorithm, "mark")
-    again = Simulation(Setting(algorithm, task, graph, seed=1, gradients="batched"))
+    again = Simulation(Setting(algorithm, task, graph, seed=1, gradients="stacked"))
     again.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
     for _ in range(4):
         again.step()
@@ -211,7 +211,7 @@ def test_clients_learn_of_each_other_through_the_network_only(plain, problem, gr
     results = []
     for data in (problem, replace(problem, parts=parts)):
         algorithm, one = suited(plain, data, graph)
-        simulation = Simulation(Setting(algorithm, one, graph, seed=1, gradients="batched"))
+        simulation = Simulation(Setting(algorithm, one, graph, seed=1, gradients="stacked"))
         simulation.here = replace(simulation.here, net=DisconnectedNetwork(graph))
         simulation.start()
         for _ in range(3):

@@ -30,7 +30,7 @@ def advanced(algorithm, device, steps=12, **options):
     """The run of an algorithm, or of a variant by its name, after some iterations."""
     algorithm, task = case(algorithm) if isinstance(algorithm, str) else (algorithm, digits())
     simulation = Simulation(
-        Setting(algorithm, task, GRAPH, seed=3, device=device, gradients="batched"), **options
+        Setting(algorithm, task, GRAPH, seed=3, device=device, gradients="stacked"), **options
     )
     simulation.start()
     for _ in range(steps):
@@ -65,7 +65,7 @@ def test_metrics_are_those_of_the_cpu():
         algorithm = tacit.DSGT(lr=0.1)
         metrics = [name for name, metric in METRICS.items() if "classes" in metric.kinds]
         setting = Setting(algorithm, task, GRAPH, seed=3, device=device, metrics=metrics)
-        simulation = Simulation(replace(setting, gradients="batched"))
+        simulation = Simulation(replace(setting, gradients="stacked"))
         simulation.start()
         for _ in range(6):
             simulation.step()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from support.gradient_ways import batched, looped
+from support.gradient_ways import looped, stacked
 from tacit.core.devices import autocast, float32_products
 from tacit.models.transformer import transformer
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -69,7 +69,7 @@ def compared(name, precision, device):
     loss = ModuleLoss(FlatModule(make()), functional.cross_entropy).to(device)
     there = [x.to(device, torch.float32 if x.is_floating_point() else x.dtype) for x in arrays]
     with computing_in(precision, device):
-        found, again = (batched(loss, theta.float().to(device), there) for _ in range(2))
+        found, again = (stacked(loss, theta.float().to(device), there) for _ in range(2))
     return found, again, looped(exact, theta, arrays)
 
 

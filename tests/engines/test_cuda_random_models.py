@@ -31,7 +31,7 @@ def test_the_gpu_draws_the_same_words():
     assert torch.equal(words(keys.cuda(), 33).cpu(), words(keys, 33))
 
 
-@pytest.mark.parametrize("gradients", ["batched", "layered"])
+@pytest.mark.parametrize("gradients", ["stacked"])
 @pytest.mark.parametrize(("name", "batch_size"), CASES)
 def test_results_are_those_of_the_cpu(name, batch_size, gradients):
     task = random_task(N, batch_size)
@@ -50,7 +50,7 @@ def test_iterations_with_adapters_and_attention_are_captured():
     parts = [(torch.randn(9, 5, 8).double(), torch.arange(9) % 2) for _ in range(N)]
     task = tacit.Task.from_module(adapted, parts, batch_size=3)
     algorithm = tacit.LPPA(lr=0.05)
-    there = advanced(algorithm, task, "cuda", "batched")
+    there = advanced(algorithm, task, "cuda", "stacked")
     assert there.captured
-    here = advanced(algorithm, task, "cpu", "batched")
+    here = advanced(algorithm, task, "cpu", "stacked")
     torch.testing.assert_close(there.state.theta.cpu(), here.state.theta, rtol=1e-6, atol=1e-8)

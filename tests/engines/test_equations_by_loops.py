@@ -833,7 +833,7 @@ def test_every_case_has_equations():
     assert {algorithm.name for algorithm in CASES.values()} == EQUATIONS.keys()
 
 
-@pytest.mark.parametrize(("batch_size", "gradients"), [(BATCH, "batched"), (None, "looped")])
+@pytest.mark.parametrize(("batch_size", "gradients"), [(BATCH, "stacked"), (None, "looped")])
 @pytest.mark.parametrize(("case", "graph"), RUNS)
 def test_stacked_rows_follow_the_equations(case, graph, batch_size, gradients):
     algorithm, task = prepared(case, graph, batch_size)

@@ -23,7 +23,7 @@ def long_run(algorithm, steps, dtype, clients=20, width=30):
     A = torch.tensor(root @ root.transpose(0, 2, 1) / width + np.eye(width), dtype=dtype)
     task = quadratic(A, torch.tensor(5 * rng.normal(size=(clients, width)), dtype=dtype))
     run = Simulation(
-        Setting(algorithm, task, Topology.ring(clients).mixing(), seed=2, gradients="batched")
+        Setting(algorithm, task, Topology.ring(clients).mixing(), seed=2, gradients="stacked")
     )
     run.start()
     size = float(run.state.gamma.double().abs().sum(0).max())  # Σᵢ|γᵢ⁰| of the largest coordinate

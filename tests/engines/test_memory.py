@@ -59,7 +59,7 @@ def tensors_held(algorithm, strategy="looped"):
     return grown / (4 * CLIENTS * (large - small))
 
 
-@pytest.mark.parametrize("strategy", ["looped", "batched"])
+@pytest.mark.parametrize("strategy", ["looped", "stacked"])
 @pytest.mark.parametrize("local_steps", [1, 3])
 def test_gradient_tracking_holds_four_tensors(strategy, local_steps):
     assert 3.9 < tensors_held(DSGT(lr=0.01, local_steps=local_steps), strategy) < 4.1
@@ -107,7 +107,7 @@ def numbers_held(monkeypatch, algorithm, name):
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", PASS)
     task = module_task(name)
     assert CLIENTS * task.parameters > 1.5 * PASS
-    return peak_of(algorithm, task, "batched") / 4, CLIENTS * task.parameters
+    return peak_of(algorithm, task, "stacked") / 4, CLIENTS * task.parameters
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

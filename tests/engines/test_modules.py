@@ -9,7 +9,7 @@ from hosting import rows_of, run_apart, run_together
 from rank_workers import Workers
 from small_modules import ALGORITHMS, CLIENTS, GRAPH, MODULES, SEED, STEPS, module_case
 
-from tacit import Misuse, Setting, Simulation
+from tacit import Setting, Simulation
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, copied_state
@@ -60,10 +60,6 @@ def assert_close(found, expected):
 
 @pytest.mark.parametrize("strategy", [one for one in STRATEGIES if one != "looped"])
 def test_every_backend(label, name, strategy, together):
-    if strategy == "layered":
-        with pytest.raises(Misuse, match=r'gradients is "layered", but'):
-            started(label, name, strategy)
-        return
     states, _ = together
     assert_close(advanced(started(label, name, strategy)).state, states[-1])
     # The models learn something: otherwise everything would agree.
@@ -83,7 +79,7 @@ def test_a_client_apart_from_the_others(label, name, client, together):
 def test_a_captured_iteration(label, name, together, monkeypatch):
     """As a GPU replays it, here by the CPU."""
     monkeypatch.setattr(native, "_library", lambda: None)
-    simulation = advanced(started(label, name, "batched"), 1)
+    simulation = advanced(started(label, name, "stacked"), 1)
     state = [copied_state(simulation.state)]
     replayed = CapturedStep(simulation.algorithm, simulation.here, state.pop(), Watchdog())
     capture_on_cpu(replayed)
@@ -99,7 +95,7 @@ def ranks(tmp_path_factory):
     workers.close()
 
 
-@pytest.mark.parametrize("strategy", ["looped", "batched"])
+@pytest.mark.parametrize("strategy", ["looped", "stacked"])
 def test_ranks(ranks, label, name, strategy, together):
     first, _ = ranks.do("follow_module", label, name, strategy)
     for found, state in zip(first, together[0], strict=True):
@@ -129,7 +125,7 @@ def test_a_gpu(label, name, together):
         *(pytest.param("cuda", one, marks=needs_gpu) for one in ("float32", "tf32", "bf16")),
     ],
 )
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
+@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 def test_the_same_bits_twice(label, name, device, precision, strategy):
     """Clipped sums of single samples included: private SGD is among the algorithms."""
     states = []

@@ -151,7 +151,7 @@ def test_some_algorithms_run_on_directed_graphs():
 
 
 def test_keystream_masks_and_batched_gradients(group):
-    for options in ({"prg": "chacha20"}, {"gradients": "batched"}):
+    for options in ({"prg": "chacha20"}, {"gradients": "stacked"}):
         found = group.do("follow", "lppa", "undirected", torch.float64, **options)
         assert_same_trajectory(
             found[0], trajectory("lppa", "undirected", torch.float64, **options), 1e-12

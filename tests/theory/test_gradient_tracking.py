@@ -65,7 +65,7 @@ def quadratics(clients: int, seed: int):
 def states(algorithm, graph, seed, iterations=ITERATIONS, task=None):
     """The states after 0, 1, … iterations."""
     task = task or quadratics(graph.clients, seed)
-    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="batched"))
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="stacked"))
     simulation.start()
     yield simulation.state
     for _ in range(iterations):
@@ -145,7 +145,7 @@ def trackers(algorithm, graph, seed):
         np.random.default_rng(seed).normal(size=(ITERATIONS + 1, graph.clients, P))
     )
     simulation = Simulation(
-        Setting(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched")
+        Setting(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="stacked")
     )
     simulation.here = replace(simulation.here, objective=GivenGradients(table))
     simulation.start()

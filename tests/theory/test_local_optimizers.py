@@ -49,7 +49,7 @@ def regularized_optimum(task, decay):
 
 
 def states(algorithm, task, graph, seed=0):
-    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="batched"))
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="stacked"))
     simulation.start()
     yield simulation.state
     for _ in range(ITERATIONS):

@@ -77,7 +77,7 @@ def loops(algorithm, lr, local_lr=None, clip=None):
     return theta, phi
 
 
-@pytest.mark.parametrize("gradients", ["looped", "batched", "layered"])
+@pytest.mark.parametrize("gradients", ["looped", "stacked"])
 @pytest.mark.parametrize("name", ["d-psgd", "dsgt"])
 def test_the_trajectory_is_that_of_plain_loops(name, gradients):
     lr = Exponential(0.4, decay=0.8, every=2)

@@ -386,7 +386,7 @@ def recorded(case, task, graph, steps, insides, theta0=False):
     """The transcript and the models; the numbers do not depend on `insides`."""
     transcript = Transcript(Keep(insides=tuple(insides), theta0=theta0))
     simulation = Simulation(
-        Setting(CASES[case], task, graph, seed=4, gradients="batched"), transcript=transcript
+        Setting(CASES[case], task, graph, seed=4, gradients="stacked"), transcript=transcript
     )
     simulation.start()
     models = [simulation.state.theta.clone()]

@@ -34,7 +34,8 @@ class Setting:
         graph: The communication graph, with mixing weights.
         seed: Keys batches, initial weights and noise.
         device: `"cpu"` or a CUDA device.
-        gradients: The gradient backend, or `"auto"` to choose the fastest by timing.
+        gradients: `"auto"` computes gradients of all clients at once where that can be done,
+            `"looped"` one client after the other.
         prg: Where noise comes from: `"philox"`, the fast generator; `"chacha20"`, keystreams as
             real nodes derive them, of keys made from the seed; `"secret"`, the same of a key that
             the operating system draws when the run begins, so that no run has the same; or given

@@ -20,9 +20,10 @@ from torch.nn import functional
 
 from tacit.core.native import layers as loops
 from tacit.core.native.per_sample import Geometry
+from tacit.gradients import kernel_functions
 from tacit.gradients.elementwise import elementwise
 from tacit.gradients.rowwise import folded, row_by_row
-from tacit.gradients.stacked import Rule, Stack, Stacked, claimed
+from tacit.gradients.stacked import Rule, Stack, Stacked, claimed, first_stacked, rows_of
 
 DIMENSIONS: dict[Any, int] = {
     torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3,
@@ -166,21 +167,23 @@ class _Compiled(torch.autograd.Function):
 
 
 def _conv2d(
-    input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> Any:  # fmt: skip
-    if (
-        not (isinstance(input, Stacked) and isinstance(weight, Stacked))
-        or not isinstance(bias, Stacked | None)
-        or isinstance(padding, str)
-        or groups != 1
-        or input.dim() != 4
-        or not _is_compiled(input.rows, weight.rows)
-    ):
-        options = (stride, padding, dilation, groups)
+    options = (stride, padding, dilation, groups)
+    some = first_stacked(input, weight, bias)
+    plain = isinstance(weight, Stacked) and not isinstance(padding, str) and groups == 1
+    if not plain or input.dim() != 4:
         return _convolution(torch.conv2d, input, weight, bias, *options)
     (top, left), stride, dilation = _pair(padding), _pair(stride), _pair(dilation)
-    x = input.rows.movedim(1, -1)
+    x, b = rows_of(input, some.stack), None if bias is None else rows_of(bias, some.stack)
+    if dilation == (1, 1):
+        result = kernel_functions.convolve(x, weight.rows, b, stride, (top, left))
+        if result is not NotImplemented:
+            return some.like(result)
+    if not isinstance(bias, Stacked | None) or not _is_compiled(x, weight.rows):
+        return _convolution(torch.conv2d, input, weight, bias, *options)
+    x = x.movedim(1, -1)
     x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
     size = (weight.shape[2], weight.shape[3])
     rows, columns = (
@@ -194,7 +197,7 @@ def _conv2d(
     step = _Step(x.contiguous(), weight, bias, geometry)
     # What is computed without gradients stays so, whenever it is used.
     recorded = torch.is_grad_enabled()
-    return _Convolved.of(step, input.stack) if recorded else input.like(step.computed())
+    return _Convolved.of(step, some.stack) if recorded else some.like(step.computed())
 
 
 def _relu(func: Any, input: Stacked, inplace: bool = False) -> Any:

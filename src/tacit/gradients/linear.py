@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.core.native import layers as loops
+from tacit.gradients import kernel_functions
 from tacit.gradients.stacked import Rule, Stacked, claimed, first_stacked, rows_of, stacked
 
 # Numbers of one client's inputs up to which compiled loops are faster than a library, which makes
@@ -73,6 +74,9 @@ class _Compiled(torch.autograd.Function):
 def _product(x: Tensor, weight: Stacked, bias: Tensor | None) -> Tensor:
     """Outputs [n, M, O] of x [n, M, I]."""
     w, b = weight.rows, None if bias is None else rows_of(bias, weight.stack)
+    result = kernel_functions.linear(x, w, b)
+    if result is not NotImplemented:
+        return result  # type: ignore[no-any-return]
     # In one type, as the loops read them; autocast is left to torch.
     plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
     small = x.shape[1] * x.shape[2] <= CACHED

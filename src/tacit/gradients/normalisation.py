@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.gradients import kernel_functions
 from tacit.gradients.rowwise import row_by_row
 from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
 
@@ -18,11 +20,15 @@ def _layer_norm(
     eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Any:  # fmt: skip
     some = first_stacked(input, weight, bias)
-    if some.stack.size == 1:
+    if some.stack.size == 1 and not rows_of(input, some.stack).is_cuda:
         return row_by_row(functional.layer_norm, input, normalized_shape, weight, bias, eps)
     x, shape = rows_of(input, some.stack), list(normalized_shape)
     if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
         return some.like(functional.layer_norm(x, shape, weight, bias, eps))
+    w, b = (None if one is None else rows_of(one, some.stack).flatten(1) for one in (weight, bias))
+    result = kernel_functions.layer_norm(x, math.prod(shape), w, b, eps)
+    if result is not NotImplemented:
+        return some.like(result)
     with torch.autocast(x.device.type, enabled=False):
         y = functional.layer_norm(x, shape, eps=eps)
         leading = [1] * (x.ndim - 1 - len(shape))
@@ -46,11 +52,15 @@ def _group_norm(
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
     some = first_stacked(input, weight, bias)
-    if some.stack.size == 1:
+    if some.stack.size == 1 and not rows_of(input, some.stack).is_cuda:
         return row_by_row(functional.group_norm, input, num_groups, weight, bias, eps)
     x = rows_of(input, some.stack)
     if x.ndim < 3:
         return NotImplemented
+    w, b = (None if one is None else rows_of(one, some.stack) for one in (weight, bias))
+    result = kernel_functions.group_norm(x, num_groups, w, b, eps)
+    if result is not NotImplemented:
+        return some.like(result)
     with torch.autocast(x.device.type, enabled=False):
         y = functional.group_norm(x.flatten(0, 1), num_groups, eps=eps).view(x.shape)
         return some.like(_scaled(y, weight, bias, [1, x.shape[2], *[1] * (x.ndim - 3)], some))

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.rules import RULES
-from tacit.gradients.stacked import GradientPlace, NotStackable, Stack, Stacked
+from tacit.gradients.stacked import (
+    GradientPlace,
+    NoHooks,
+    NotStackable,
+    Stack,
+    Stacked,
+    Unseen,
+    by_vmap,
+    rows_of,
+)
 
 # Takes the parameters and the arrays of one client, and returns its loss, one number.
 Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
@@ -53,7 +62,13 @@ def write_stacked(
             Stacked(_Collected.apply(anchor, piece, place), stack, place)  # type: ignore[no-untyped-call]
             for piece, place in zip(pieces, places, strict=True)
         ]
-        value = loss(models, [Stacked(usable(x), stack) for x in arrays])
+        given = [Stacked(usable(x), stack) for x in arrays]
+        try:
+            value = loss(models, given)
+        except Unseen:
+            # The loss uses torch.func itself, whose transformations only nest in each other.
+            with NoHooks():
+                value = by_vmap(loss, (models, given), {})
         if not isinstance(value, Stacked):
             raise NotStackable("the loss does not depend on the model or its data")
         if value.dim():
@@ -88,6 +103,20 @@ def write_one(
             place.zero_()
         else:
             place.copy_(gradient)
+
+
+def outputs(function: Callable[[Sequence[Tensor]], Tensor], parameters: Sequence[Tensor]) -> Tensor:
+    """What a function of parameters returns for n models, [n, ...].
+
+    Args:
+        function: Takes the parameters of one model.
+        parameters: Each parameter of all models, [n, ...].
+
+    Raises:
+        NotStackable: If it has a step that cannot be computed for all models at once.
+    """
+    stack = Stack(len(parameters[0]), RULES)
+    return rows_of(function([Stacked(rows, stack) for rows in parameters]), stack)
 
 
 def _backward(value: Tensor) -> None:

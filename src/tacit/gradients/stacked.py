@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 # Takes the arguments of the function in whose table entry it is, at least one of them Stacked.
@@ -28,6 +29,10 @@ Rule = Callable[..., Any]
 
 class NotStackable(Exception):
     """Why an operation cannot be computed for all rows at once."""
+
+
+class Unseen(NotStackable):
+    """An operation that reached torch without `__torch_function__`, as inside of torch.func."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +114,7 @@ class Stacked(Tensor):
         # Torch asks only the tensor that is indexed, not the index, for __torch_function__.
         if func is torch.ops.aten.index.Tensor and not isinstance(args[0], Stacked):
             return by_vmap(torch.ops.aten.index.Tensor, args, kwargs or {})
-        raise NotStackable(f"{func} meets a tensor without a rule for it")
+        raise Unseen(f"{func} meets a tensor without a rule for it")
 
 
 class GradientPlace:
@@ -210,6 +215,17 @@ def by_vmap(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_unflatten(results, shape)
 
 
+class NoHooks(TorchFunctionMode):
+    """Refuses, inside of vmap, what it would ignore."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in HOOKS:
+            raise NotStackable("the model uses torch.func and hooks of tensors")
+        return func(*args, **(kwargs or {}))
+
+
 def checked_stack(args: Any, kwargs: dict[str, Any]) -> Stack:
     """The stack of the arguments of a function.
 
@@ -255,6 +271,9 @@ METADATA = frozenset(
     torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed,
 }  # fmt: skip
 OF_ROWS = frozenset(_getters("requires_grad", "_version"))
+HOOKS = frozenset(
+    (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook, Tensor.retain_grad)
+)
 # What has no meaning for all rows at once.
 REFUSED: dict[Any, str] = {
     Tensor.register_hook: "register_hook",

@@ -15,9 +15,10 @@ from torch.func import vmap
 from tacit.core.errors import Misuse
 from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
+from tacit.tasks.client_gradients import saved_numbers, stacked_outputs
 from tacit.tasks.criteria import StandardizedLoss
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
-from tacit.tasks.layers import Chain
+from tacit.tasks.known_layers import is_known
 from tacit.tasks.metrics.batch import Kind, kind_of
 from tacit.tasks.metrics.class_counts import ClassCounts
 from tacit.tasks.metrics.collecting import Collector
@@ -28,6 +29,8 @@ from tacit.tasks.stream import Stream
 TEST_BATCH = {"cpu": 1_000, "cuda": 5_000}  # samples in one pass
 GPU_MODELS = 8  # models in one pass on a GPU
 KEPT_OUTPUTS = 1 << 26  # numbers, for metrics that need all outputs of a model at once
+# Share and size by which outputs of two samples may differ when models run at once.
+SAME = (1e-3, 1e-4)
 WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that one pass may take, roughly
 
 
@@ -207,24 +210,39 @@ class TestSet(Evaluation):
         return replace(self, flat=flat, x=x, y=y, further=tuple(further), pool=pool)
 
     @cached_property
-    def _chain(self) -> Chain | str:
-        return Chain.from_module(self.flat, self.x)
+    def _is_stacked(self) -> bool:
+        """Whether models of one pass run at once: those of known layers that can.
+
+        Others may take further paths of torch in evaluation, which are left to torch.
+        """
+        if not is_known(self.flat.module):
+            return False
+        theta = self.flat.weights().to(self.x.device).expand(2, -1)
+        try:
+            inputs = (array[:2] for array in (self.x, *self.further))
+            outputs = stacked_outputs(self.flat, theta, *inputs)
+        except Exception:  # rules and torch.func raise many kinds
+            return False
+        expected = self._output_of_two.expand(2, *self._output_of_two.shape)
+        return outputs.shape == expected.shape and torch.allclose(outputs, expected, *SAME)
 
     def _outputs(self, theta: Tensor, x: Tensor, *further: Tensor) -> Iterable[Tensor]:
         """The output [B, ...] of each of the models [k, P] for inputs [B, ...]."""
-        if isinstance(self._chain, str):
-            return (self.flat(row, x, *further) for row in theta)
-        return self._chain.output(theta, x.expand(len(theta), *x.shape))
+        if self._is_stacked:
+            return stacked_outputs(self.flat, theta, x, *further)
+        return (self.flat(row, x, *further) for row in theta)
 
     @cached_property
     def _pass_size(self) -> tuple[int, int]:
         """Models and samples in one pass, chosen to bound the workspace."""
         kind = self.x.device.type
         models = GPU_MODELS if kind == "cuda" else 1
-        if isinstance(self._chain, str):
+        if not self._is_stacked:
             return models, TEST_BATCH[kind]
-        numbers, _ = self._chain.sizes((*self.x.shape[1:], 1))
-        return models, max(1, min(TEST_BATCH[kind], WORKSPACE[kind] // (models * numbers)))
+        two = tuple(array[:2] for array in (self.x, *self.further))
+        # What two samples save for a backward pass, twice, is what one may take.
+        numbers = saved_numbers(self.flat, self.flat.weights().to(self.x.device), two)
+        return models, max(1, min(TEST_BATCH[kind], WORKSPACE[kind] // max(1, models * numbers)))
 
 
 @dataclass(frozen=True, eq=False)

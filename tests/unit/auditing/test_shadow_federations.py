@@ -39,7 +39,7 @@ def setting(batch_size=10, sizes=(40, 40, 30), init="same", lr=0.5):
     task = tacit.Task.from_module(
         module, parts, batch_size=batch_size, test=(XT, DIGITS.test.y), init=init
     )
-    return Setting(tacit.DSG(lr=lr), task, GRAPH, SEED, gradients="layered")
+    return Setting(tacit.DSG(lr=lr), task, GRAPH, SEED, gradients="stacked")
 
 
 def candidates_of(run):

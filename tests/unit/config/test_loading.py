@@ -84,7 +84,7 @@ def test_overrides_go_into_inline_tables_and_the_last_one_counts():
         ("graph.lazy=1", ["graph.lazy = 1", "boolean"]),
         ("graph.mixing=metro", ["graph.mixing = 'metro'", "metropolis", "sinkhorn"]),
         ("model.init=other", ["model.init = 'other'", "'same', 'independent' or 'module'"]),
-        ("run.gradients=fast", ["run.gradients = 'fast'", "batched"]),
+        ("run.gradients=fast", ["run.gradients = 'fast'", "stacked"]),
     ],
 )
 def test_errors_name_key_value_and_remedy(override, words):

@@ -246,7 +246,7 @@ def test_a_run_that_diverges_is_stopped_at_the_same_place(either):
     task = quadratic(10 * torch.eye(3).repeat(clients, 1, 1), torch.ones(clients, 3))
     graph = Topology.ring(clients).mixing()
     with pytest.raises(Diverged, match="client 0 is not finite at iteration 8"):
-        simulate(DSGT(lr=1e4), task, graph, steps=20, gradients="batched")
+        simulate(DSGT(lr=1e4), task, graph, steps=20, gradients="stacked")
 
 
 @compiled

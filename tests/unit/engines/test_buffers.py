@@ -55,7 +55,7 @@ def reusing(request):
 
 
 def begun(algorithm, task, graph, steps=0, **options):
-    run = Simulation(Setting(algorithm, task, graph, seed=1, gradients="batched"), **options)
+    run = Simulation(Setting(algorithm, task, graph, seed=1, gradients="stacked"), **options)
     run.start()
     for _ in range(steps):
         run.step()

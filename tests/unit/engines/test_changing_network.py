@@ -49,7 +49,7 @@ def setting_of():
         algorithm, schedule, participation = CASES[case]
         graph = RING if schedule is None else schedule.union
         return Setting(
-            algorithm, task, graph, 5, gradients="batched", schedule=schedule,
+            algorithm, task, graph, 5, gradients="stacked", schedule=schedule,
             participation=participation,
         )  # fmt: skip
 

@@ -1,24 +1,13 @@
-import json
-import os
-
 import pytest
 import torch
 
 from tacit import DSGT, Topology, simulate
 from tacit.core.errors import Misuse
-from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import choice as backends
-from tacit.engines.gradients.backend import GradientBackend
 from tacit.engines.gradients.choice import BackendChoice
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.gradients.stacked import Stacked
 from tacit.tasks import Task
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """Each test starts with an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "tacit" / "gradients.json"
 
 
 def smooth(theta, x):
@@ -26,7 +15,7 @@ def smooth(theta, x):
 
 
 def forked(theta, x):
-    """Control flow that depends on the data, which torch.func cannot batch."""
+    """Control flow that depends on the data, so that clients cannot go together."""
     return (theta * x).sum() if float(x.sum()) > 0 else (theta * x).square().sum()
 
 
@@ -42,60 +31,17 @@ def choice_for(task, requested="auto"):
     )
 
 
-def no_timing(*given):
-    raise AssertionError("timed again")
-
-
-def test_a_choice_is_made_by_timing_and_says_so():
+def test_clients_go_together_where_they_can_and_the_choice_is_always_the_same():
     choice = choice_for(task_of(smooth))
-    assert choice.strategy in ("batched", "looped")
-    assert "timed once" in choice.reason
+    assert choice == BackendChoice("stacked", "all clients of a pass at once")
+    assert choice_for(task_of(smooth)) == choice
 
 
-def test_a_choice_is_cached(monkeypatch):
-    first = choice_for(task_of(smooth))
-    monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth)) == first
-
-
-@pytest.mark.parametrize("strategy", ["batched", "looped"])
-def test_the_cached_choice_is_used_whatever_is_faster_now(strategy, monkeypatch):
-    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice(strategy, "pretended"))
-    choice_for(task_of(smooth))
-    monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth)) == BackendChoice(strategy, "pretended")
-
-
-def test_a_cached_loop_is_not_compared_with_other_backends(monkeypatch):
-    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("looped", "pretended"))
-    choice_for(task_of(smooth))
-    monkeypatch.setattr(backends, "_problem", no_timing)
-    assert choice_for(task_of(smooth)) == BackendChoice("looped", "pretended")
-
-
-def test_other_shapes_are_timed_on_their_own(monkeypatch):
-    choice_for(task_of(smooth))
-    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("looped", "new shape"))
-    assert choice_for(task_of(smooth, width=7)).reason == "new shape"
-
-
-def test_the_fastest_backend_is_chosen(monkeypatch):
-    timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
-    monkeypatch.setattr(backends, "_seconds", lambda work, like, best: next(timings))
-    candidates = {
-        strategy: GradientBackend.of(task_of(smooth), strategy)
-        for strategy in ("batched", "looped")
-    }
-    theta, x = torch.ones(3, 4), torch.ones(3, 4)
-    assert backends._time_all(candidates, theta, (x,), WorkerPool(1)).strategy == "batched"
-    assert backends._time_all(candidates, theta, (x,), WorkerPool(1)).strategy == "looped"
-
-
-def test_a_loss_that_cannot_be_batched_is_looped_and_right():
+def test_a_loss_that_needs_a_loop_is_looped_and_right():
     task = task_of(forked)
     choice = choice_for(task)
     assert choice.strategy == "looped"
-    assert "cannot be batched" in choice.reason
+    assert "the model uses the value (float) of a tensor" in choice.reason
     loader = task.loader(torch.arange(3), 0, "cpu")
     theta = torch.full((3, 4), 2.0)
     got = HostedObjective(task, [0, 1, 2], loader, choice.strategy, 0, "cpu").grad(theta, 0)
@@ -104,78 +50,59 @@ def test_a_loss_that_cannot_be_batched_is_looped_and_right():
         torch.testing.assert_close(got[row], expected)
 
 
-def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatch):
-    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("batched", "pretended"))
+class Leaky:
+    """A loss in which clients see each other: what a rule must never do."""
 
-    def loss(theta, x):
-        return smooth(theta, x)
-
-    assert choice_for(task_of(loss)).strategy == "batched"
-
-    def loss(theta, x):  # as when a notebook's cell is edited and run again
-        return forked(theta, x)
-
-    assert choice_for(task_of(loss)).strategy == "looped"
+    def __call__(self, theta, x):
+        if not isinstance(theta, Stacked):
+            return smooth(theta, x)
+        return theta.like(((theta.rows - theta.rows.mean(0)) * x.rows).square().mean(1))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null"])
-def test_a_damaged_cache_only_means_timing_again(content, cache, monkeypatch):
-    choice_for(task_of(smooth))
-    cache.write_bytes(content)
-    chosen = choice_for(task_of(smooth))
-    assert "timed once" in chosen.reason
-    monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth)) == chosen
+class Wrong(Leaky):
+    """A loss with other gradients for all clients at once."""
+
+    def __call__(self, theta, x):
+        own = smooth(theta, x)
+        return 1.1 * own if isinstance(theta, Stacked) else own
 
 
-@pytest.mark.parametrize("entry", ["batched", {"strategy": "magic"}, {}, None])
-def test_a_damaged_entry_is_replaced(entry, cache):
-    choice_for(task_of(smooth))
-    known = json.loads(cache.read_text())
-    assert len(known) == 1
-    cache.write_text(json.dumps(dict.fromkeys(known, entry)))
-    assert "timed once" in choice_for(task_of(smooth)).reason
-    assert json.loads(cache.read_text()).keys() == known.keys()
+@pytest.mark.parametrize("loss", [Leaky(), Wrong()], ids=["leaky", "wrong"])
+def test_gradients_that_are_not_those_of_a_loop_are_looped(loss):
+    choice = choice_for(task_of(loss))
+    assert choice.strategy == "looped"
+    assert "gradients would be others" in choice.reason
+    with pytest.raises(Misuse, match=r"\"stacked\", but .*others.*\"looped\" or \"auto\""):
+        choice_for(task_of(loss), "stacked")
 
 
-def test_a_cache_that_cannot_be_written_only_means_timing_again(tmp_path, monkeypatch):
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("not a folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(in_the_way))
-    assert choice_for(task_of(smooth)).strategy in ("batched", "looped")
-    assert choice_for(task_of(smooth)).strategy in ("batched", "looped")
-    assert in_the_way.read_text() == "not a folder"
+def test_another_client_must_not_change_gradients():
+    """Even if those of the first client and of the last one are right."""
+
+    class Mixes(Leaky):
+        def __call__(self, theta, x):
+            own = smooth(theta, x)
+            if not isinstance(theta, Stacked):
+                return own
+            middle = torch.zeros(len(theta.rows)).index_fill_(0, torch.tensor([1]), 1.0)
+            return own + own.like(middle * theta.rows[0].square().sum() * theta.rows.sum(1))
+
+    assert "gradients would be others" in choice_for(task_of(Mixes())).reason
 
 
-def test_nothing_else_is_left_in_the_cache(cache):
-    choice_for(task_of(smooth))
-    choice_for(task_of(smooth, width=9))
-    assert os.listdir(cache.parent) == [cache.name]
+@pytest.mark.parametrize("requested", ["stacked", "looped"])
+def test_a_requested_way_is_used(requested):
+    assert choice_for(task_of(smooth), requested).strategy == requested
 
 
-def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    choice_for(task_of(smooth))
-    assert (tmp_path / ".cache" / "tacit" / "gradients.json").is_file()
+@pytest.mark.parametrize("word", ["layered", "batched"])
+def test_earlier_words_name_the_new_ones(word):
+    with pytest.raises(Misuse, match=r"no more.*\"auto\".*\"stacked\".*\"looped\""):
+        choice_for(task_of(smooth), word)
 
 
-@pytest.mark.parametrize("requested", ["batched", "looped"])
-def test_a_requested_backend_is_used_without_timing(requested, cache, monkeypatch):
-    monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth), requested) == BackendChoice(requested, "as requested")
-    assert not cache.exists()
-
-
-def test_layers_are_refused_where_there_are_none():
-    with pytest.raises(
-        Misuse, match=r"\"layered\", but the loss is not that of a module.*\"batched\""
-    ):
-        choice_for(task_of(smooth), "layered")
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"layered\", \"batched\" or \"looped\""):
+def test_an_unknown_way_is_refused():
+    with pytest.raises(Misuse, match=r"'fast'.*\"auto\" or \"looped\""):
         choice_for(task_of(smooth), "fast")
 
 
@@ -198,11 +125,6 @@ def test_gradients_that_are_not_numbers_do_not_agree_with_those_that_are(bad):
     assert not backends._agree(torch.full((4,), bad), expected, [4], 0.01)
 
 
-def test_one_client_needs_no_batching(monkeypatch):
-    monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth, clients=1)).strategy == "looped"
-
-
 def test_a_loss_of_several_numbers_is_refused():
     task = Task.from_loss(
         lambda theta, x: (theta - x).square(), [torch.ones(3), torch.zeros(3)], torch.zeros(3)
@@ -219,31 +141,5 @@ def test_a_loss_that_draws_at_random_is_refused():
         simulate(DSGT(lr=0.1), task_of(shaky), Topology.ring(3).mixing("metropolis"), steps=1)
 
 
-@pytest.mark.parametrize(
-    ("taken", "best", "runs", "found"),
-    [
-        ([0.1, 0.03, 0.02], 1.0, 3, 0.02),
-        ([0.9, 0.8], 1.0, 2, 0.8),
-        ([6.0], 1.0, 1, 6.0),
-    ],
-)
-def test_backends_that_take_long_are_timed_less_often(taken, best, runs, found, monkeypatch):
-    clock, calls = [0.0], []
-
-    def work():
-        clock[0] += taken[len(calls)]
-        calls.append(clock[0])
-
-    timer = backends.timeit.Timer
-    monkeypatch.setattr(
-        backends.timeit,
-        "timeit",
-        lambda once, number: timer(once, timer=lambda: clock[0]).timeit(number),
-    )
-    monkeypatch.setattr(
-        backends.timeit,
-        "repeat",
-        lambda once, number, repeat: timer(once, timer=lambda: clock[0]).repeat(repeat, number),
-    )
-    assert backends._seconds(work, torch.zeros(1), best) == pytest.approx(found)
-    assert len(calls) == runs
+def test_one_client_goes_alone():
+    assert choice_for(task_of(smooth, clients=1)).strategy == "looped"

@@ -54,7 +54,7 @@ class Written(Algorithm):
         return self._step(s, here)
 
 
-def simulation(algorithm, width=P, dtype=torch.float64, task=None, gradients="batched"):
+def simulation(algorithm, width=P, dtype=torch.float64, task=None, gradients="stacked"):
     if task is None:
         rng = torch.Generator().manual_seed(3)
         half = torch.rand(N, 1, 1, generator=rng, dtype=dtype)
@@ -238,7 +238,7 @@ def test_reference_counts_change_no_bits(width, program, keep):
         assert_equal(one, three)
 
 
-@pytest.mark.parametrize("gradients", ["looped", "batched"])
+@pytest.mark.parametrize("gradients", ["looped", "stacked"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [P, LARGE])
 def test_types_sizes_and_backends(gradients, dtype, width):

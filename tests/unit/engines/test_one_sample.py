@@ -70,7 +70,7 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, way, wo
         task = tacit.Task.from_module(make(), parts, batch_size=1)
     ids, pool = torch.arange(clients), WorkerPool(workers)
     hosted = HostedObjective(
-        task, ids.tolist(), task.loader(ids, 0, "cpu"), "batched", 0, "cpu", pool
+        task, ids.tolist(), task.loader(ids, 0, "cpu"), "stacked", 0, "cpu", pool
     )
     backend = SampleBackend.of(task, way)
     hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, pool)

@@ -79,7 +79,7 @@ def test_a_run_holds_models_state_and_history():
     assert run.theta is run.state.theta
     assert run.theta.shape == (6, 3)
     assert run.diverged is None
-    assert run.gradients.strategy in ("batched", "looped")
+    assert run.gradients.strategy in ("stacked", "looped")
     assert run.history[-1].loss.mean < run.history[0].loss.mean
 
 
@@ -213,10 +213,10 @@ def test_an_unknown_way_of_taking_gradients_is_refused():
 def test_batched_and_looped_gradients_lead_to_the_same_models():
     runs = [
         tacit.simulate(ALGORITHMS[2], network_task(torch.float64), RING, steps=8, gradients=way)
-        for way in ("batched", "looped")
+        for way in ("stacked", "looped")
     ]
     torch.testing.assert_close(runs[0].theta, runs[1].theta, rtol=1e-10, atol=1e-12)
-    assert [run.gradients.strategy for run in runs] == ["batched", "looped"]
+    assert [run.gradients.strategy for run in runs] == ["stacked", "looped"]
 
 
 def begun(workspace=None, threads=None, steps=0):
@@ -229,7 +229,7 @@ def begun(workspace=None, threads=None, steps=0):
             torch.set_num_threads(threads)
         try:
             simulation = Simulation(
-                Setting(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched")
+                Setting(ALGORITHMS[2], network_task(), RING, seed=2, gradients="stacked")
             )
             simulation.start()
             for _ in range(steps):

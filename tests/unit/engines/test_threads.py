@@ -45,7 +45,7 @@ def models(workers, task, way, steps=8):
     return run.state.theta
 
 
-@pytest.mark.parametrize("way", ["layered", "batched", "looped"])
+@pytest.mark.parametrize("way", ["stacked", "looped"])
 @pytest.mark.parametrize("loss", [functional.cross_entropy, Focal()], ids=["function", "object"])
 def test_two_threads_give_what_one_gives(way, loss):
     given = task(nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)), loss)
@@ -118,7 +118,7 @@ class Diary(tacit.DSG):
 def test_what_an_algorithm_keeps_of_a_state_stays_as_it_was():
     algorithm = Diary(lr=0.1)
     object.__setattr__(algorithm, "kept", [])
-    run = Simulation(Setting(algorithm, task(nn.Linear(6, 3)), RING, gradients="layered"))
+    run = Simulation(Setting(algorithm, task(nn.Linear(6, 3)), RING, gradients="stacked"))
     run.start()
     for _ in range(8):
         run.step()

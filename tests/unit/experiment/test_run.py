@@ -59,7 +59,7 @@ def test_a_run_leaves_everything_in_its_folder(run_tiny, tmp_path):
     assert expected.items() <= summary.items()
     assert "diverged" not in summary
     # How gradients were computed is no note for readers.
-    assert summary["gradients"]["strategy"] in ("layered", "batched", "looped")
+    assert summary["gradients"]["strategy"] in ("stacked", "looped")
     assert not any("timed once" in note for note in summary["notes"])
     assert [record["step"] for record in numbers(outcome)] == [0, 5, 10, 15]
     for key in ("accuracy", "loss", "consensus_distance", "bytes_sent"):

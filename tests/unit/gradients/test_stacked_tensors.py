@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gradient_cases import CASES, gradients_apart, gradients_together, largest_error
+from gradient_cases import CASES, Case, gradients_apart, gradients_together, largest_error
 from torch import nn
 from torch.nn import functional
 
@@ -135,3 +135,26 @@ def test_types_are_promoted_as_in_each_row(left, right, plain):
             expected = a[0] * (b if plain else b[0])
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
             assert torch.equal(found.rows[0], expected)
+
+
+def test_torch_func_inside_of_a_loss():
+    def loss(models, arrays):
+        def energy(w, x):
+            return (w * x).square().sum()
+
+        slopes = torch.vmap(torch.func.grad(energy), (None, 0))(models[0], arrays[0])
+        return slopes.square().mean()
+
+    case = Case(loss, [torch.randn(CLIENTS, 6).double()], [torch.randn(CLIENTS, 4, 6).double()])
+    assert largest_error(gradients_together(case), gradients_apart(case)) < 1e-12
+
+
+def test_torch_func_and_hooks_are_refused():
+    def loss(models, arrays):
+        x = torch.vmap(torch.square)(arrays[0] * models[0])
+        x.register_hook(lambda gradient: 2 * gradient)
+        return x.sum()
+
+    rows = torch.ones(CLIENTS, 6)
+    with pytest.raises(NotStackable):
+        write_stacked(loss, [rows], [rows], [rows.clone()])

@@ -167,7 +167,7 @@ def test_a_model_with_functions_only_trains_and_is_evaluated_without_dropout():
     before = torch.get_rng_state()
     runs = [
         tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3, gradients=how).theta
-        for how in ("batched", "looped", "looped")
+        for how in ("stacked", "looped", "looped")
     ]
     torch.testing.assert_close(runs[0], runs[1])
     assert torch.equal(runs[1], runs[2])

@@ -133,7 +133,7 @@ def logistic():
 
 
 @pytest.mark.parametrize("make", [steep, logistic])
-@pytest.mark.parametrize("gradients", ["batched", "looped"])
+@pytest.mark.parametrize("gradients", ["stacked", "looped"])
 @pytest.mark.parametrize(("bound", "norm"), [(0.5, "l2"), (0.25, "l1")])
 def test_every_gradient_of_a_run_is_bounded(make, gradients, bound, norm):
     torch.manual_seed(0)

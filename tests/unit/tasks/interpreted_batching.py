@@ -13,17 +13,9 @@ from torch.nn import functional
 
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
-from tacit.tasks.batching import (
-    convolution,
-    gpu_convolution,
-    gpu_group_norm,
-    gpu_layer_norm,
-    linear,
-    normalisation,
-    write_batched,
-    write_looped,
-)
-from tacit.tasks.batching.kernels import Kernels
+from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm, kernel_functions
+from tacit.gradients.kernels import Kernels
+from tacit.tasks.client_gradients import write_looped, write_stacked
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stride, padding, bias
@@ -123,7 +115,7 @@ def compare_layer_norm(k, rows, width, offset):
     w, b = torch.randn(2, k, width + 3)[..., :-3].requires_grad_()
     normal = functional.layer_norm(x.double(), [width])
     expected = normal * w.double()[:, None] + b.double()[:, None]
-    found = normalisation._LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
+    found = kernel_functions._LayerNorm.apply(x, w, b, 1e-5, gpu_layer_norm)
     compare_gradients(found, expected, (x, w, b), 1e-2 if offset else 1e-4)
 
 
@@ -134,7 +126,7 @@ def compare_linear(k, rows, inputs, outputs, bias):
     b = torch.randn(k, outputs, requires_grad=True) if bias else None
     expected = x.double() @ w.double().mT
     expected = expected if b is None else expected + b.double()[:, None]
-    found = linear._Linear.apply(x, w, b, gpu_convolution)
+    found = kernel_functions._Linear.apply(x, w, b, gpu_convolution)
     compare_gradients(found, expected, (x, flat) if b is None else (x, flat, b), 1e-4)
 
 
@@ -182,10 +174,9 @@ def compare_module(make, shape):
     found, expected = torch.empty_like(theta), torch.empty_like(theta)
     write_looped(loss, theta, arrays, expected)
     kernels = Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)
-    for module in (convolution, linear, normalisation):
-        module.kernels_for = lambda x: kernels
-    linear.LEAST, linear.tf32_allowed = 1, lambda: True
-    write_batched(loss, theta, arrays, found)
+    kernel_functions.kernels_for = lambda x: kernels
+    kernel_functions.LEAST, kernel_functions.tf32_allowed = 1, lambda: True
+    write_stacked(loss, theta, arrays, found)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 

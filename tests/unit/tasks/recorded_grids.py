@@ -38,8 +38,8 @@ sys.modules |= stand_in()
 
 from tacit.core.native import gpu_integers  # noqa: E402
 from tacit.engines import gpu_product  # noqa: E402
+from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm  # noqa: E402
 from tacit.gradients.products import OuterProducts  # noqa: E402
-from tacit.tasks.batching import gpu_convolution, gpu_group_norm, gpu_layer_norm  # noqa: E402
 from tacit.tasks.layers import gpu, gpu_samples  # noqa: E402
 
 MANY = 70_000  # clients

@@ -11,8 +11,9 @@ from torch.nn import functional
 from support.gradient_ways import looped, stacked
 from tacit.gradients.attention import _Attention
 from tacit.gradients.multi_head import multi_head_attention
-from tacit.tasks.batching import saved_numbers
-from tacit.tasks.batching.rules import client_rules
+from tacit.gradients.rules import RULES
+from tacit.gradients.stacked import Stack, Stacked
+from tacit.tasks.client_gradients import saved_numbers
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 CLIENTS, BATCH, LENGTH, WIDTH = 3, 4, 6, 8
@@ -184,9 +185,10 @@ def test_rare_options_of_attention_are_those_of_torch():
     with pytest.raises(NotImplementedError, match="add_zero_attn"):
         multi_head_attention(x, x, x, WIDTH, 2, *weights)
     expected = functional.multi_head_attention_forward(x, x, x, WIDTH, 2, *weights)
-    with client_rules():
-        found = functional.multi_head_attention_forward(x, x, x, WIDTH, 2, *weights)
-    assert torch.equal(found[0], expected[0])
+    stack = Stack(1, RULES)
+    rows = Stacked(x[None], stack)
+    found = functional.multi_head_attention_forward(rows, rows, rows, WIDTH, 2, *weights)
+    torch.testing.assert_close(found[0].rows[0], expected[0])
 
 
 @pytest.mark.parametrize("alone", [False, True])

@@ -14,7 +14,7 @@ FAR = torch.tensor([[0.5, -1.0, 2.0, 0.0, 1.0]], dtype=torch.float64).repeat(5, 
 def objective(task, seed=0):
     ids = torch.arange(task.clients)
     return HostedObjective(
-        task, ids.tolist(), task.loader(ids, seed, "cpu"), "batched", seed, "cpu"
+        task, ids.tolist(), task.loader(ids, seed, "cpu"), "stacked", seed, "cpu"
     )
 
 

@@ -145,7 +145,7 @@ class TestTokens:
         used = y.flatten() != -100
         right = (output.argmax(1) == y.flatten())[used]
         assert float(scores.accuracy) == pytest.approx(100 * float(right.double().mean()))
-        torch.testing.assert_close(trained(task), trained(task, "batched"))
+        torch.testing.assert_close(trained(task), trained(task, "stacked"))
 
     def test_a_batch_of_ignored_tokens_has_no_gradient(self):
         x, y = torch.randint(10, (6, 5)), torch.full((6, 5), -100)
@@ -199,11 +199,7 @@ class TestOneLogit:
         own = functional.binary_cross_entropy_with_logits(output, y.float())
         assert float(scores.loss) == pytest.approx(float(own))
         assert float(scores.accuracy) == 100 * float(((output > 0) == (y == 1)).double().mean())
-        torch.testing.assert_close(trained(task), trained(task, "batched"))
-
-    def test_layered_gradients(self):
-        task = task_of(nn.Linear(4, 1), draw(8, 4), labels(8, classes=2))
-        torch.testing.assert_close(trained(task, "layered"), trained(task))
+        torch.testing.assert_close(trained(task), trained(task, "stacked"))
 
     def test_other_classes_are_refused(self):
         message = misuse_message(task_of, nn.Linear(4, 1), draw(6, 4), labels(6) + 1)
@@ -225,7 +221,7 @@ def test_models_that_return_more_than_logits(wrap):
     task = task_of(module, x, y, test=(x, y))
     plain = task_of(module.linear, x, y, test=(x, y))
     torch.testing.assert_close(trained(task), trained(plain))
-    torch.testing.assert_close(trained(task, "batched"), trained(plain))
+    torch.testing.assert_close(trained(task, "stacked"), trained(plain))
     theta = plain.initial(0, [0])[0]
     assert task.evaluation.average(theta).accuracy == plain.evaluation.average(theta).accuracy
 

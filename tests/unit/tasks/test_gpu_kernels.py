@@ -48,7 +48,7 @@ def test_one_pass_is_captured_per_size(together, monkeypatch):
         models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent"
     )
     hosted = HostedObjective(
-        task, range(7), task.loader(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
+        task, range(7), task.loader(torch.arange(7), 0, "cpu"), "stacked", 0, "cpu"
     )
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * hosted._backend.workspace)
     theta, out = hosted.theta0(), torch.full_like(hosted.theta0(), torch.nan)

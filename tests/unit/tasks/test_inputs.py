@@ -78,7 +78,7 @@ def test_models_with_several_inputs_train_and_are_evaluated(form, batch_size):
     graph = tacit.Topology.ring(3).mixing()
     runs = [
         tacit.simulate(tacit.DSGT(lr=0.3), task, graph, steps=4, gradients=how)
-        for how in ("batched", "looped")
+        for how in ("stacked", "looped")
     ]
     torch.testing.assert_close(runs[0].theta, runs[1].theta)
     scores = task.evaluation.average(task.initial(0, [0])[0])

@@ -52,7 +52,7 @@ def task_of(module, shape, *, samples=4, batch_size=3, inputs=draw, targets=clas
 
 
 def both(task, theta=None, number=2):
-    """Gradients by layers, and by autograd client by client."""
+    """Gradients of all clients at once, and client by client."""
     if theta is None:
         theta = task.initial(0, range(CLIENTS)) + 0.1 * draw(CLIENTS, task.parameters, seed=7)
     ids = torch.arange(CLIENTS)
@@ -60,7 +60,7 @@ def both(task, theta=None, number=2):
         HostedObjective(task, ids.tolist(), task.loader(ids, 5, "cpu"), strategy, 5, "cpu").grad(
             theta, number
         )
-        for strategy in ("layered", "looped")
+        for strategy in ("stacked", "looped")
     )
 
 
@@ -182,7 +182,7 @@ def test_a_criterion_that_cannot_be_batched_is_looped_and_right():
     ids = list(range(CLIENTS))
     choice = choose_backend(task, ids, task.loader(torch.tensor(ids), 5, "cpu"), 5, "cpu")
     assert choice.strategy == "looped"
-    assert choice.reason.count("cannot be batched") == 1
+    assert "the value (bool)" in choice.reason
 
 
 @st.composite
@@ -462,7 +462,7 @@ def test_gradients_that_are_not_finite_stay_so(module, value):
     assert not bool((plain.isnan() & ~ours.isnan()).any())
 
 
-@pytest.mark.parametrize("way", ["layered", "looped"])
+@pytest.mark.parametrize("way", ["stacked", "looped"])
 def test_a_label_beyond_the_classes_is_refused_in_every_way(way):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
     task = Task.from_module(nn.Linear(6, 4), list(zip(x, y, strict=True)))

@@ -15,7 +15,7 @@ MANY = 100_000
 def gradient(task, theta, number=0):
     ids = torch.arange(task.clients)
     loader = task.loader(ids, 0, "cpu")
-    return HostedObjective(task, ids.tolist(), loader, "batched", 0, "cpu").grad(theta, number)
+    return HostedObjective(task, ids.tolist(), loader, "stacked", 0, "cpu").grad(theta, number)
 
 
 def measurements(**options):

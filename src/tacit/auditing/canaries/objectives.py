@@ -163,7 +163,7 @@ def random_samples(
     start = torch.zeros(width, dtype=dtype)
     task = replace(Task.from_loss(inner_product, [samples[:1]], start, 1), parts=parts)
     loader = task.loader(torch.arange(copies), 0, device)
-    sums = HostedObjective(task, range(copies), loader, "batched", 0, device)
+    sums = HostedObjective(task, range(copies), loader, "stacked", 0, device)
     return SampleCanaries(coins, directions, clients, victim, sums, dtype, device)
 
 

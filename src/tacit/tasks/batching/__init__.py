@@ -1,6 +1,5 @@
-"""Gradients of any module for many clients at once."""
+"""Gradients of single samples inside vmap."""
 
-from tacit.tasks.batching.gradients import saved_numbers, write_batched, write_looped
 from tacit.tasks.batching.rules import attention_of_samples
 
-__all__ = ["attention_of_samples", "saved_numbers", "write_batched", "write_looped"]
+__all__ = ["attention_of_samples"]

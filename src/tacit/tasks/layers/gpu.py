@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.tasks.layers.precision import product_precision
+from tacit.gradients.precision import product_precision
 
 COLUMNS = 256  # columns of the windows that one program computes, of a few taps each
 PROGRAMS = 528  # programs that keep a GPU busy

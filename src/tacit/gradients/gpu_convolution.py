@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.tasks.layers.precision import product_precision
+from tacit.gradients.precision import product_precision
 
 # Programs that keep a GPU busy; sums over positions are split until there are as many.
 PROGRAMS = 528

@@ -43,7 +43,7 @@ def compute_type(x: Tensor) -> torch.dtype:
 def _kernels(device: torch.device) -> Kernels | None:
     """Our kernels if one of them compiles and runs on the device: needs Triton and a C compiler."""
     try:
-        from tacit.tasks.batching import gpu_convolution, gpu_group_norm, gpu_layer_norm
+        from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm
 
         gpu_group_norm.forward(torch.zeros(1, 1, 1, 1, device=device), None, None, 1, 1e-5)
     except Exception:
