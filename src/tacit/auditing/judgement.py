@@ -187,7 +187,8 @@ def _decide(audit: Findings, findings: list[Finding]) -> Decision:
         return "leaks", "partly_exposed", {"found": found}
     if worst in ("difference", "sum"):
         return "leaks", "others_partly_exposed", {"kind": worst}
-    judged = _broken_promise(audit, findings) or _judge_guarantee(audit, findings)
+    judged = _judge_guarantee(audit, findings)
+    judged = _broken_promise(audit, findings, judged[0]) or judged
     return (_detected(findings) if judged[0] == "unproven" else None) or judged
 
 
@@ -203,8 +204,12 @@ def _detected(findings: list[Finding]) -> Decision | None:
     return None if low < DETECTED else ("leaks", "detected", {"found": found, "auc": auc})
 
 
-def _broken_promise(audit: Findings, findings: list[Finding]) -> Decision | None:
-    """The answer if an adversary may learn more than was promised; None if all is as promised."""
+def _broken_promise(audit: Findings, findings: list[Finding], level: Level) -> Decision | None:
+    """The answer if an adversary may learn more than was promised; None if all is as promised.
+
+    A promise counts on some honest clients. Against an adversary that leaves fewer it is not
+    broken, but what was proved, of this level, is at best weak.
+    """
     algorithm, clients = audit.setting.algorithm, audit.setting.graph.clients
     budget = algorithm.budget
     worst = max(filter(_is_bounded, findings), key=lambda one: one.epsilon, default=None)
@@ -214,7 +219,9 @@ def _broken_promise(audit: Findings, findings: list[Finding]) -> Decision | None
     honest = clients - len(worst.result.adversary.corrupt) if members is None else len(members)
     promise = promise_of(algorithm, clients)
     values = {"found": worst, "budget": budget, "promise": promise, "honest": honest}
-    return "no", "broken_promise", values
+    if honest >= budget.honest:
+        return "no", "broken_promise", values
+    return ("weak", "beyond_promise", values) if level in ("proven", "weak") else None
 
 
 def _judge_guarantee(audit: Findings, findings: list[Finding]) -> Decision:
