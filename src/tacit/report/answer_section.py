@@ -14,7 +14,6 @@ from tacit.privacy.planning import round_up
 from tacit.report.groups import RunGroup
 from tacit.report.page import Cell, Styled, Table
 from tacit.report.rendering import marked, render, templates
-from tacit.report.spending import Spending
 
 QUESTION = "Is it safe to take part?"
 SYMBOLS = {"no": "✕", "leaks": "!", "unproven": "?", "weak": "!", "proven": "✓", "unknown": "?"}
@@ -29,17 +28,15 @@ def answer_html(answer: Answer) -> Markup:
 def unaudited_answer(group: RunGroup) -> Answer:
     """The answer for a run that was not audited: nothing is known but what it promised."""
     run = group.runs[0]
-    privacy, guarantee, assumption = run.summary.privacy, [], ""
-    if privacy is not None:
-        spending = Spending.of(privacy.model_dump(), run.summary.steps, run.clients)
-        if spending.has_guarantee:
-            budget, assumption = spending.budget, spending.assumption
-            guarantee = [in_words(round_up(spending.spent, 3), budget.delta, budget.unit), SCALE]
+    spending, guarantee, assumption = run.spending, [], ""
+    if spending is not None and spending.has_guarantee:
+        budget, assumption = spending.budget, spending.assumption
+        guarantee = [in_words(round_up(spending.spent, 3), budget.delta, budget.unit), SCALE]
     verdict, reason, *limits = paragraphs(
         templates().get_template("unaudited.txt.jinja"),
         "answer",
         algorithm=run.summary.algorithm,
-        is_private=privacy is not None,
+        is_private=spending is not None,
         assumption=assumption,
         folder=shlex.quote(run.path),
     )

@@ -27,6 +27,7 @@ from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
 from tacit.record.run_files import graph_facts
 from tacit.report import stored_audit
+from tacit.report.spending import Spending
 from tacit.report.stored_audit import StoredAudit
 
 PROVENANCE = "provenance.json"
@@ -210,6 +211,14 @@ class FinishedRun:
     @property
     def clients(self) -> int:
         return self.graph.clients
+
+    @property
+    def spending(self) -> Spending | None:
+        """What it has spent of its promise; None if it promises nothing."""
+        privacy = self.summary.privacy
+        if privacy is None:
+            return None
+        return Spending.of(privacy.model_dump(), self.summary.steps, self.clients)
 
     @property
     def client_names(self) -> list[str]:

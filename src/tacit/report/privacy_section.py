@@ -77,11 +77,8 @@ def _adds_masked_sums(run: FinishedRun) -> bool:
 
 def _private_run(place: int, group: RunGroup) -> PrivateRun | None:
     run = group.runs[0]
-    summary = run.summary
-    if summary.privacy is None:
-        return None
-    spending = Spending.of(summary.privacy.model_dump(), summary.steps, run.clients)
-    return PrivateRun(place, group.label, run, spending)
+    spending = run.spending
+    return None if spending is None else PrivateRun(place, group.label, run, spending)
 
 
 def _facts(spending: Spending) -> dict[str, str]:

@@ -97,11 +97,8 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
     private: dict[tuple[str, str, Unit], list[tuple[FinishedRun, Spending]]] = {}
     promised: Counter[str] = Counter()
     for run in runs:
-        summary = run.summary
-        if summary.privacy is None:
-            continue
-        spending = Spending.of(summary.privacy.model_dump(), summary.steps, run.clients)
-        if spending.has_guarantee:
+        spending = run.spending
+        if spending is not None and spending.has_guarantee:
             unit = spending.budget.unit
             clients = _clients_rows(run) if unit == "client" else ""
             private.setdefault((_rows(run), clients, unit), []).append((run, spending))
