@@ -31,6 +31,20 @@ def normed():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10))
 
 
+class Attending(nn.Module):
+    """Attention over the rows of an image, with a table of positions and a layer used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.places = nn.Linear(28, 16), nn.Embedding(28, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.into(x[:, 0]) + self.places(torch.arange(28, device=x.device))
+        return self.last(self.layer(self.layer(x)).mean(1))
+
+
 def task_of(make, sizes, dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
     total = sum(sizes)
@@ -62,7 +76,7 @@ def models(objective, shared):
     return theta * (1 + 0.1 * shift)
 
 
-@pytest.mark.parametrize("make", [network, normed])
+@pytest.mark.parametrize("make", [network, normed, Attending])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shared", [True, False])
 def test_sums_are_those_of_the_cpu(make, dtype, shared):

@@ -26,6 +26,9 @@ TILE = 1 << 26
 # Right factors with more than this count as infinite: with them, what a subnormal left factor loses
 # when it is scaled would be more than other rounding.
 LARGEST_SQUARE = 2.0**128
+# Gradients by a matrix of up to so many numbers stay in the caches while they are summed.
+# There, up to so many products for each number take less time than to form it.
+CACHED, LITTLE_WORK = 1 << 16, 40
 # What rounding in float64 may add to a sum of gradients, as a share of their bound for each of
 # them: a quarter of one rounding to single precision, see `tacit.core.rounded_sums`.
 LARGEST_ROUNDING = 2.0**-26
@@ -225,9 +228,15 @@ def position_products(left: Tensor, right: Tensor) -> Products:
 
 def stay_apart(left: Tensor, right: Tensor) -> bool:
     """Whether Σ_t left[t] ⊗ right[t] is not to be formed: it is larger, and takes more work."""
+    if left.device.type != "cpu" or left.dtype != torch.float32:
+        return False
     (_, positions, outputs), width = left.shape, right.shape[2]
-    larger = max(positions * positions, positions * (outputs + width)) < outputs * width
-    return larger and left.device.type == "cpu" and left.dtype == torch.float32
+    formed = outputs * width
+    if max(positions * positions, positions * (outputs + width)) >= formed:
+        return False
+    # Products of pairs and of sums, in float64, for each number of a formed gradient.
+    work = positions + positions * positions * (outputs + width) / formed
+    return formed > CACHED or work < LITTLE_WORK
 
 
 def _summed(left: Tensor, right: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ def test_norms_by_pairs_are_exact_in_passes_of_many_samples():
 def test_rows_that_cancel_do_not_hide_a_long_gradient(scale):
     """64 positions whose outer products cancel but for a little: the norm is not too small."""
     draw = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(3, 32, 256, generator=draw) for _ in range(2))
+    left, right = (torch.randn(3, 32, 320, generator=draw) for _ in range(2))
     near = (left * (1 + 1e-7 * torch.randn(left.shape, generator=draw))).float()
     left = scale * torch.cat((left, -near), 1)
     right = torch.cat((right, right), 1)
@@ -191,7 +191,7 @@ def test_rows_that_cancel_do_not_hide_a_long_gradient(scale):
     # The same by float32 takes nothing for a gradient.
     pairs = torch.bmm(left, left.mT) * torch.bmm(right, right.mT)
     assert bool((pairs.sum((1, 2)).clamp(min=0).double().sqrt() < 0.9 * exact).any())
-    bound, out = 0.37, torch.empty(3, 256 * 256)
+    bound, out = 0.37, torch.empty(3, 320 * 320)
     write_clipped_sums([found], bound, [(torch.tensor([0, 1, 2, 3]), out)])
     assert bool((out.double().norm(dim=1) <= bound).all())
 
