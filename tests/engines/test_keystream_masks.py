@@ -179,14 +179,14 @@ def test_philox_is_the_default():
     assert torch.equal(last("philox"), simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=SEED).theta)
 
 
+KNOWN_SOURCES = "Known: philox, chacha20, secret, or a KeyRing"
+
+
 @pytest.mark.parametrize(
     ("prg", "words"),
     [
-        (
-            "chacha",
-            ["'chacha'", "Did you mean 'chacha20'?", "Known: philox, chacha20, or a KeyRing"],
-        ),
-        (None, ["NoneType", "Known: philox, chacha20, or a KeyRing"]),
+        ("chacha", ["'chacha'", "Did you mean 'chacha20'?", KNOWN_SOURCES]),
+        (None, ["NoneType", KNOWN_SOURCES]),
         (KeyRing.from_seed(N - 1, 0), ["has 5 clients", "the task has 6", "same number"]),
         (replace(KeyRing.from_seed(N, 0), secrets={}), ["private keys of 0 of 6", "give all keys"]),
     ],
