@@ -63,18 +63,8 @@ def write_stacked(
             for piece, place in zip(pieces, places, strict=True)
         ]
         given = [Stacked(usable(x), stack) for x in arrays]
-        try:
-            value = loss(models, given)
-        except Unseen:
-            # The loss uses torch.func itself, whose transformations only nest in each other.
-            with NoHooks():
-                value = by_vmap(loss, (models, given), {})
-        if not isinstance(value, Stacked):
-            raise NotStackable("the loss does not depend on the model or its data")
-        if value.dim():
-            raise NotStackable(f"the loss has the shape {tuple(value.shape)}")
         # The gradient of the sum of all losses has each client's gradient in its row.
-        _backward(value.rows.sum())
+        _backward(_values(loss, models, given).sum())
     for place in places:
         if not place.written:
             place.place.zero_()
@@ -117,6 +107,40 @@ def outputs(function: Callable[[Sequence[Tensor]], Tensor], parameters: Sequence
     """
     stack = Stack(len(parameters[0]), RULES)
     return rows_of(function([Stacked(rows, stack) for rows in parameters]), stack)
+
+
+def losses(loss: Loss, parameters: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
+    """The losses [n] of n clients in one pass, without gradients.
+
+    Args:
+        loss: The loss of one client, from its parameters and its arrays.
+        parameters: Each parameter of all clients, [n, ...]. One model that is expanded to n clients
+            takes less work.
+        arrays: Each array of all clients, [n, ...].
+
+    Raises:
+        NotStackable: If the loss has a step that cannot be computed for all clients at once.
+    """
+    stack = Stack(len(parameters[0]), RULES)
+    one_model = all(x.stride(0) == 0 for x in parameters)
+    with torch.no_grad():
+        models = [x[0] if one_model else Stacked(x, stack) for x in parameters]
+        return _values(loss, models, [Stacked(x, stack) for x in arrays])
+
+
+def _values(loss: Loss, models: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+    """The losses [n] of Stacked models and arrays."""
+    try:
+        value = loss(models, given)
+    except Unseen:
+        # The loss uses torch.func itself, whose transformations only nest in each other.
+        with NoHooks():
+            value = by_vmap(loss, (models, given), {})
+    if not isinstance(value, Stacked):
+        raise NotStackable("the loss does not depend on the model or its data")
+    if value.dim():
+        raise NotStackable(f"the loss has the shape {tuple(value.shape)}")
+    return value.rows
 
 
 def _backward(value: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
@@ -26,15 +25,17 @@ def write_stacked(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
         NotStackable: If the loss has a step that cannot be computed for all clients at once.
     """
     # Those of a module are its parameters, so that their gradients need not be joined first.
-    flat = loss.flat if isinstance(loss, ModuleLoss) else None
-    parameters, places = (
-        [rows] if flat is None else flat.unflatten_rows(rows) for rows in (theta, out)
-    )
+    parameters, places = (_parameters(loss, rows) for rows in (theta, out))
+    passes.write_stacked(_of_client(loss), parameters, arrays, places)
 
-    def of_client(models: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
-        return loss(models[0] if flat is None else tuple(models), *given)
 
-    passes.write_stacked(of_client, parameters, arrays, places)
+def stacked_losses(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """The losses [k] at theta [k, P], one model or several, on arrays [k, B, ...] in one pass.
+
+    Raises:
+        NotStackable: If the loss has a step that cannot be computed for all clients at once.
+    """
+    return passes.losses(_of_client(loss), _parameters(loss, theta), arrays)
 
 
 def write_looped(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
@@ -84,6 +85,17 @@ def saved_numbers(loss: Loss, theta: Tensor, arrays: Part) -> int:
             loss(point, *given)
     storages.pop(theta.untyped_storage().data_ptr(), None)
     return sum(storages.values()) // 4
+
+
+def _parameters(loss: Loss, rows: Tensor) -> list[Tensor]:
+    """What of rows [k, P] a loss takes: a module's parameters, or the vector."""
+    return loss.flat.unflatten_rows(rows) if isinstance(loss, ModuleLoss) else [rows]
+
+
+def _of_client(loss: Loss) -> passes.Loss:
+    """The loss of one client, from what `_parameters` gives and its arrays."""
+    of_module = isinstance(loss, ModuleLoss)
+    return lambda models, given: loss(tuple(models) if of_module else models[0], *given)
 
 
 def _write_one(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:

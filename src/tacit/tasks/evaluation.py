@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from tacit.core.errors import Misuse
-from tacit.core.rows import is_shared
+from tacit.core.rows import is_shared, shared
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.tasks.client_gradients import saved_numbers, stacked_outputs
+from tacit.tasks.batches import gather
+from tacit.tasks.client_gradients import saved_numbers, stacked_losses, stacked_outputs
 from tacit.tasks.criteria import StandardizedLoss
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.known_layers import is_known
@@ -31,6 +33,8 @@ GPU_MODELS = 8  # models in one pass on a GPU
 KEPT_OUTPUTS = 1 << 26  # numbers, for metrics that need all outputs of a model at once
 # Share and size by which outputs of two samples may differ when models run at once.
 SAME = (1e-3, 1e-4)
+# Fewer clients of one shape go one by one: passes are checked on one client.
+FEW_CLIENTS = 8
 WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that one pass may take, roughly
 
 
@@ -247,19 +251,34 @@ class TestSet(Evaluation):
 
 @dataclass(frozen=True, eq=False)
 class LocalLoss(Evaluation):
-    """Evaluates each model by its client's own loss, the average model by the mean loss."""
+    """Evaluates each model by its client's own loss, the average model by the mean loss.
+
+    Clients whose arrays have the same shapes share passes. N clients with different numbers of
+    samples have N²/2 samples or more, so that the number of passes is small beside that of samples;
+    and a loss need not be a mean over samples, as it would if parts were cut or filled up.
+    """
 
     loss: Loss
     parts: Parts | Sequence[Part]
     device: torch.device | str = "cpu"
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
     @property
     def reads_training_data(self) -> bool:
         return True
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
-        losses = [self._own(row, client) for row, client in zip(theta, clients, strict=True)]
-        return ModelScores(torch.tensor(losses, dtype=torch.float64), None)
+        losses = torch.empty(len(theta), dtype=torch.float64)
+        numbers = torch.as_tensor(clients)
+
+        def evaluate(rows: Tensor) -> None:
+            one_model = is_shared(theta) and len(rows) > 1
+            models = shared(theta[:1], len(rows)) if one_model else theta[rows]
+            losses[rows] = self._losses(models, self._arrays(numbers[rows])).double().cpu()
+
+        with self.pool.exclusive(), without_onednn(theta.device):
+            self.pool.run_evenly(evaluate, self._passes(theta, numbers))
+        return ModelScores(losses, None)
 
     def average(self, theta: Tensor) -> ModelScores:
         count = self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
@@ -268,12 +287,57 @@ class LocalLoss(Evaluation):
 
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> LocalLoss:
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, device=device)
+        return replace(self, loss=loss, device=device, pool=pool or self.pool)
+
+    def _passes(self, theta: Tensor, clients: Tensor) -> Iterator[Tensor]:
+        """The rows of each pass: clients with arrays of the same shapes."""
+        shapes: Iterable[Any]
+        if isinstance(self.parts, Parts):
+            shapes = self.parts.sizes[clients].tolist()
+        else:
+            shapes = (tuple(x.shape for x in self.parts[client]) for client in clients.tolist())
+        rows_of: dict[Any, list[int]] = {}
+        for row, shape in enumerate(shapes):
+            rows_of.setdefault(shape, []).append(row)
+        of_model = 0 if is_shared(theta) else theta.shape[1]
+        saved = None
+        for rows in map(torch.tensor, rows_of.values()):
+            if len(rows) < FEW_CLIENTS:
+                yield rows
+                continue
+            arrays = self._arrays(clients[rows[:1]])
+            size = max(1, sum(array.numel() for array in arrays))
+            if saved is None:
+                first = tuple(array[0] for array in arrays)
+                saved = saved_numbers(self.loss, theta[0], first) / size
+            together = WORKSPACE[theta.device.type] / (of_model + (1 + saved) * size)
+            for chunk in self.pool.split(len(rows), max(1, int(together))):
+                yield rows[chunk]
+
+    def _arrays(self, clients: Tensor) -> Part:
+        """The arrays [k, ...] of clients [k] whose arrays have the same shapes."""
+        if isinstance(self.parts, Parts):
+            first, size = self.parts.offsets[clients, None], self.parts.sizes[clients[0]]
+            arrays = gather(self.parts.arrays, self.parts.order[first + torch.arange(int(size))])
+        else:
+            own = (self.parts[client] for client in clients.tolist())
+            arrays = tuple(torch.stack(column) for column in zip(*own, strict=True))
+        return tuple(array.to(self.device) for array in arrays)
 
     @torch.no_grad()
-    def _own(self, theta: Tensor, client: int) -> float:
-        part = self.parts.of(client) if isinstance(self.parts, Parts) else self.parts[client]
-        return float(self.loss(theta, *(array.to(self.device) for array in part)))
+    def _losses(self, theta: Tensor, arrays: Part) -> Tensor:
+        """The losses [k] of models [k, P], in one pass if it gives what a loop gives."""
+
+        def own(k: int) -> Tensor:
+            return self.loss(theta[k], *(array[k] for array in arrays))
+
+        last = own(len(theta) - 1)
+        if len(theta) >= FEW_CLIENTS:
+            with suppress(Exception):  # rules, torch.func and users' losses raise many kinds
+                losses = stacked_losses(self.loss, theta, arrays)
+                if torch.allclose(losses[-1], last, *SAME, equal_nan=True):
+                    return losses
+        return torch.stack([*map(own, range(len(theta) - 1)), last])
 
 
 class NoScores(Evaluation):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -79,6 +81,54 @@ def test_each_model_is_evaluated_on_its_own_clients_data(concatenate):
     assert scores.loss.tolist() == pytest.approx(expected)
     mean = sum(float((x @ theta[0]).square().mean()) for (x,) in parts) / 3
     assert local_loss.average(theta[0]).loss.tolist() == pytest.approx([mean])
+
+
+def counted_calls(function):
+    calls = []
+
+    def counting(*arguments):
+        calls.append(None)
+        return function(*arguments)
+
+    return counting, calls
+
+
+def of_two_inputs(theta, x, y):
+    return (x @ theta - y).square().sum()
+
+
+def reading_a_value(theta, x, y):
+    # Neither a rule nor torch.func can compute this for all clients at once.
+    return (x @ theta - y).square().sum() if x.sum().item() else theta.sum()
+
+
+@pytest.mark.parametrize("loss", [of_two_inputs, reading_a_value])
+@pytest.mark.parametrize("concatenate", [True, False])
+def test_losses_of_many_clients_are_those_of_each_alone(concatenate, loss, monkeypatch):
+    parts = [(points(1 + k % 3, seed=k), points(1 + k % 3, 1, seed=-k)[:, 0]) for k in range(60)]
+    local_loss = LocalLoss(loss, Parts.concatenate(parts) if concatenate else parts)
+    theta, clients = points(60), list(range(59, -1, -1))
+    monkeypatch.setitem(evaluation.WORKSPACE, "cpu", 200)
+    scores = local_loss.models(theta, clients)
+    expected = [
+        float(loss(row, *parts[client])) for row, client in zip(theta, clients, strict=True)
+    ]
+    assert scores.loss.tolist() == pytest.approx(expected)
+    mean = sum(float(loss(theta[0], *part)) for part in parts) / 60
+    assert local_loss.average(theta[0]).loss.tolist() == pytest.approx([mean])
+
+
+def test_a_record_without_a_test_set_takes_a_few_passes_for_many_clients():
+    parts = [(torch.rand(5 + k % 3, 4), torch.arange(5 + k % 3) % 2) for k in range(900)]
+    task = Task.from_module(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), parts)
+    local = task.evaluation
+    loss, calls = counted_calls(local.loss.criterion)
+    counting = replace(local, loss=replace(local.loss, criterion=loss))
+    theta = task.initial(0, [0])[0]
+    expected = sum(float(local.loss(theta, *part)) for part in parts) / len(parts)
+    assert counting.average(theta).loss.tolist() == pytest.approx([expected], rel=1e-5)
+    # For each of the three sizes: its memory, all clients, and one of them as a check.
+    assert len(calls) <= 9
 
 
 @pytest.mark.parametrize(
