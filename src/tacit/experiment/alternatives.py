@@ -19,7 +19,7 @@ from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import Progress
-from tacit.auditing.bounds.added_noise import IDEAL_NOISE
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.judgement import describe_adversary, describe_knowledge, join, lower_first
 from tacit.auditing.result import Audit
@@ -128,9 +128,9 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
     honest = [client for client in audit.victims if client not in corrupt]
     if not honest:
         return []
-    victim = honest[0]
+    examination = Examination(experiment, adversaries, honest[0])
     audited = Candidate("", "", experiment.algorithm, experiment.graph, True)
-    now = _examine(audited, experiment, adversaries, victim, audit.iterations)
+    now = examination.knows(audited, audit.iterations)
     before = [one.badness for one in now]
     worst = [one.rank for one in now]
     first_look = min(FIRST_LOOK, audit.iterations)
@@ -138,12 +138,12 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
     candidates = [*_more_neighbours(experiment), *_candidates(experiment)]
     for number, candidate in enumerate(candidates, 1):
         report("examining what would change the answer", number, len(candidates))
-        ranks = _ranks(candidate, experiment, adversaries, victim, first_look)
+        ranks = [_rank(leakage) for leakage in examination.leakages(candidate, first_look)]
         if all(a <= b for a, b in zip(ranks, worst, strict=True)):
             promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
     better: list[str] = []
     for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
-        found = _examine(candidate, experiment, adversaries, victim, audit.iterations)
+        found = examination.knows(candidate, audit.iterations)
         if _is_better(found, before):
             better += _describe(candidate, adversaries, now, found)
         if len(better) == SHOWN:
@@ -215,17 +215,43 @@ def _delta(experiment: Experiment) -> float:
     return min(1e-5, 10.0 ** -math.ceil(math.log10(2 * samples)))
 
 
-def _knowledge(
-    candidate: Candidate,
-    experiment: Experiment,
-    adversaries: list[Adversary],
-    victim: int,
-    iterations: int,
-) -> list[Leakage]:
-    algorithm, graph = candidate.algorithm, candidate.graph
-    common_start = experiment.setting.start_alike
-    run = run_on_symbols(algorithm, graph, iterations, common_start=common_start)
-    return [Leakage(Knowledge(run, adversary), victim) for adversary in adversaries]
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """What every candidate is examined for: what these adversaries learn about one client."""
+
+    experiment: Experiment
+    adversaries: list[Adversary]
+    victim: int
+
+    def leakages(self, candidate: Candidate, iterations: int) -> list[Leakage]:
+        """What each adversary can compute from the first iterations."""
+        common_start = self.experiment.setting.start_alike
+        run = run_on_symbols(
+            candidate.algorithm, candidate.graph, iterations, common_start=common_start
+        )
+        return [Leakage(Knowledge(run, adversary), self.victim) for adversary in self.adversaries]
+
+    def knows(self, candidate: Candidate, iterations: int) -> list[Knows]:
+        """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
+        budget = candidate.algorithm.budget
+        delta = 1e-5 if budget is None else budget.delta
+        found = []
+        leakages = self.leakages(candidate, iterations)
+        for adversary, leakage in zip(self.adversaries, leakages, strict=True):
+            rank, bound = _rank(leakage), None
+            if rank <= LEVELS.index("noisy"):
+                algorithm, graph = candidate.algorithm, candidate.graph
+                bound = _bound(self.experiment, algorithm, graph, adversary, self.victim, delta)
+            epsilon = ideal = math.inf
+            if bound is not None and IDEAL_NOISE in bound.assumptions:
+                ideal = bound.epsilon
+            elif bound is not None:
+                epsilon = bound.epsilon
+            leak = describe_knowledge(leakage).replace(
+                f"see gradients of {leakage.victim_text} ", "see its gradients "
+            )
+            found.append(Knows(rank, leak, epsilon, ideal))
+        return found
 
 
 def _rank(leakage: Leakage) -> int:
@@ -235,52 +261,25 @@ def _rank(leakage: Leakage) -> int:
     return OUTPUT_RANK if level is None else LEVELS.index(level)
 
 
-def _ranks(
-    candidate: Candidate,
+def _bound(
     experiment: Experiment,
-    adversaries: list[Adversary],
+    algorithm: Algorithm,
+    graph: Graph,
+    adversary: Adversary,
     victim: int,
-    iterations: int,
-) -> list[int]:
-    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
-    return [_rank(leakage) for leakage in known]
-
-
-def _examine(
-    candidate: Candidate,
-    experiment: Experiment,
-    adversaries: list[Adversary],
-    victim: int,
-    iterations: int,
-) -> list[Knows]:
-    """What each adversary learns, and ε of the whole run where no exact answer rules it out."""
-    algorithm = candidate.algorithm
-    budget = algorithm.budget
-    found = []
-    known = _knowledge(candidate, experiment, adversaries, victim, iterations)
-    for adversary, leakage in zip(adversaries, known, strict=True):
-        rank, bound = _rank(leakage), None
-        if rank <= LEVELS.index("noisy"):
-            bound = whole_run_bound(
-                algorithm,
-                candidate.graph,
-                adversary,
-                victim,
-                experiment.steps,
-                clip=experiment.task.clip,
-                parameters=experiment.task.parameters,
-                delta=1e-5 if budget is None else budget.delta,
-            )
-        epsilon = ideal = math.inf
-        if bound is not None and IDEAL_NOISE in bound.assumptions:
-            ideal = bound.epsilon
-        elif bound is not None:
-            epsilon = bound.epsilon
-        leak = describe_knowledge(leakage).replace(
-            f"see gradients of {leakage.victim_text} ", "see its gradients "
-        )
-        found.append(Knows(rank, leak, epsilon, ideal))
-    return found
+    delta: float,
+) -> Bound | None:
+    """ε of the whole run with another algorithm or graph, if it is proved."""
+    return whole_run_bound(
+        algorithm,
+        graph,
+        adversary,
+        victim,
+        experiment.steps,
+        clip=experiment.task.clip,
+        parameters=experiment.task.parameters,
+        delta=delta,
+    )
 
 
 def _describe(
@@ -347,7 +346,7 @@ def _more_noise(
     experiment: Experiment, adversary: Adversary, victim: int, epsilon: float, delta: float
 ) -> list[str]:
     """The least power of ten of more noise for which ε is not vacuous."""
-    algorithm, task = experiment.algorithm, experiment.task
+    algorithm = experiment.algorithm
     noises = {
         option: value
         for option in options_of(type(algorithm))
@@ -358,16 +357,9 @@ def _more_noise(
         changed = {
             option: replace(noise, scale=factor * noise.scale) for option, noise in noises.items()
         }
-        bound = whole_run_bound(
-            replace(cast(Any, algorithm), **changed),
-            experiment.graph,
-            adversary,
-            victim,
-            experiment.steps,
-            clip=task.clip,
-            parameters=task.parameters,
-            delta=delta,
-        )
+        changed_algorithm = replace(cast(Any, algorithm), **changed)
+        graph = experiment.graph
+        bound = _bound(experiment, changed_algorithm, graph, adversary, victim, delta)
         if bound is None:
             return []
         found = bound.epsilon
