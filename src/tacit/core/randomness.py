@@ -1,8 +1,10 @@
 """Keyed randomness: every number drawn is a pure function of its purpose.
 
-The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator, written
-in integer tensor operations and, for the CPU, in compiled loops. CPU and GPU draw the same words,
-for one row or a million, in any order and chunking. A word is addressed by
+The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator. `philox`
+defines it, in integer tensor operations, which run everywhere. On a CPU compiled loops draw a word
+in a fifth of the time and add noise while they draw it (loops/noise.h), and on a GPU kernels take
+one launch instead of a hundred, by Triton's own Philox. CPU and GPU draw the same words, for one
+row or a million, in any order and chunking. A word is addressed by
 
     key      from the seed and a tag ("delta", "batches", …)
     counter  (column // 4, source, target, tick); column % 4 picks one of the four words

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.core.randomness import derive_key
+from tacit.core.randomness import WORD_MASK, derive_key
 
 
 def _signed(number: int) -> int:
@@ -25,7 +25,6 @@ def _signed(number: int) -> int:
 STEP = _signed(0x9E3779B97F4A7C15)
 ROUNDS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 LAST_SHIFT = 31
-WORD_MASK = 0xFFFFFFFF
 
 
 def fold(keys: Tensor, number: Tensor | int) -> Tensor:

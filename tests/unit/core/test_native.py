@@ -354,20 +354,3 @@ def test_rows_that_cannot_be_added_are_refused(other):
         native.add(onto, 1.0, other, 0.0, None, slice(0, 5))
     with pytest.raises(ValueError, match=r"onto torch\.float32 \(5, 3\)"):
         native.add(onto, 1.0, onto.clone(), 1.0, other, slice(0, 5))
-
-
-@compiled
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("count", [1, 7, 12_545])
-def test_the_largest_magnitude_shows_what_is_not_finite(dtype, count):
-    x = torch.randn(count, dtype=dtype)
-    assert native.has_largest_magnitude(x)
-    assert native.largest_magnitude(x) == float(x.abs().max())
-    for value in (math.nan, -math.nan, math.inf, -math.inf):
-        x[count // 2] = value
-        assert not math.isfinite(native.largest_magnitude(x))
-
-
-def test_there_is_no_loop_for_the_largest_of_other_tensors():
-    assert not native.has_largest_magnitude(torch.zeros(4, dtype=torch.int64))
-    assert not native.has_largest_magnitude(torch.zeros(4, 6).T)

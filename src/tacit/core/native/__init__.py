@@ -307,18 +307,6 @@ def add_encoded(
     )
 
 
-def has_largest_magnitude(x: Tensor) -> bool:
-    """Whether there is a compiled loop for the largest magnitude in a tensor like this."""
-    return x.dtype in SUFFIX and x.is_contiguous() and x.device.type == "cpu" and is_compiled()
-
-
-def largest_magnitude(x: Tensor) -> float:
-    """The largest magnitude in a tensor; NaN or infinity if a number is."""
-    out = ctypes.c_float() if x.dtype == torch.float32 else ctypes.c_double()
-    _call(f"tacit_largest_{SUFFIX[x.dtype]}", x.data_ptr(), x.numel(), ctypes.addressof(out))
-    return out.value
-
-
 def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int, int, int]:
     if len(guide) != CELLS:
         raise ValueError(f"a guide of {len(guide)} cells")

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from tacit.core import native
 from tacit.peer.wire.messages import Rejected, Tensors
 
 ALWAYS_ACCEPTED = 1e6
@@ -29,8 +28,6 @@ def largest(rows: Tensor) -> float:
     """The largest magnitude; 0 for integers and without numbers, NaN or infinity if one is."""
     if not rows.is_floating_point() or not rows.numel():
         return 0.0
-    if native.has_largest_magnitude(rows):
-        return native.largest_magnitude(rows)
     low, high = torch.aminmax(rows)
     return max(-float(low), float(high))
 

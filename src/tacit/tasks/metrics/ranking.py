@@ -61,12 +61,8 @@ def doubled_ranks(scores: Tensor) -> Tensor:
 
     Doubled, ranks are whole numbers, whose sums are exact.
     """
-    values, order = scores.sort(0)
-    is_new = torch.ones_like(values, dtype=torch.bool)
-    is_new[1:] = values[1:] != values[:-1]
-    is_last = torch.ones_like(is_new)
-    is_last[:-1] = is_new[1:]
-    index = torch.arange(len(scores), device=scores.device)[:, None]
-    first = torch.where(is_new, index, 0).cummax(0).values
-    last = torch.where(is_last, index, len(scores)).flip(0).cummin(0).values.flip(0)
-    return torch.empty_like(order).scatter_(0, order, first + last + 2)
+    columns = scores.T.contiguous()
+    ordered = columns.sort().values
+    # Of the scores of its column, how many are smaller, and how many are at most as large.
+    below, up_to = (torch.searchsorted(ordered, columns, right=right) for right in (False, True))
+    return (below + up_to + 1).T

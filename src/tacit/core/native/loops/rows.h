@@ -287,17 +287,3 @@ DEFINE_NOT_FINITE(tacit_not_finite_f64, is_finite_f64, double)
 
 DEFINE_ENCODED_SUM(tacit_encoded_sum_f32, float)
 DEFINE_ENCODED_SUM(tacit_encoded_sum_f64, double)
-
-/* The largest magnitude, as the bits of a number: those of NaN and infinity are larger than all others. */
-#define DEFINE_LARGEST(NAME, BITS)                                                                           \
-    LOOP(NAME)(const BITS *restrict x, int64_t count, BITS *restrict out) {                       \
-        BITS largest = 0;                                                                                    \
-        for (int64_t k = 0; k < count; k++) {                                                                \
-            const BITS magnitude = x[k] << 1 >> 1;                                                           \
-            largest = magnitude > largest ? magnitude : largest;                                             \
-        }                                                                                                    \
-        *out = largest;                                                                                      \
-    }
-
-DEFINE_LARGEST(tacit_largest_f32, uint32_t)
-DEFINE_LARGEST(tacit_largest_f64, uint64_t)
