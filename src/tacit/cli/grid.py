@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -171,6 +170,8 @@ def settings_table(grid: Grid) -> Table:
 
 def further_table(grid: Grid) -> Table:
     """All metrics and, with several seeds, the 95 % confidence intervals of differences."""
+    from tacit.report.numbers import format_difference
+
     paired = len(grid.stored.seeds) > 1
     table = Table(title="All metrics" if paired else "Further metrics", title_justify="left")
     table.add_column("metric", overflow="fold")
@@ -183,8 +184,8 @@ def further_table(grid: Grid) -> Table:
         for setting in grid.settings:
             value, difference = setting.interval(measure), grid.difference(setting, measure)
             if value is not None:
-                mean, ends = _difference_cells(difference, measure.form)
-                cells = [pair_cell(value, measure.form), mean, *([ends] if paired else [])]
+                mean, *ends = format_difference(difference, measure.form) if difference else [""]
+                cells = [pair_cell(value, measure.form), mean, *([" to ".join(ends)] * paired)]
                 table.add_row(f"  {setting.label}", *cells)
         if measure.key == "accuracy_mean" and (baseline := _baseline(grid)) is not None:
             table.add_row("  majority baseline", f"{baseline:.2f}")
@@ -197,19 +198,6 @@ def pair_cell(interval: Interval | None, form: str) -> str:
     from tacit.report.numbers import format_pair
 
     return "" if interval is None else format_pair(interval.mean, interval.deviation, form)
-
-
-def _difference_cells(interval: Interval | None, form: str) -> tuple[str, str]:
-    """A difference, and the ends of its confidence interval if it has one."""
-    from tacit.report.numbers import format_alike
-
-    if interval is None:
-        return "", ""
-    if math.isnan(interval.low):
-        return f"{interval.mean:+{form}}", ""
-    values = (interval.mean, interval.low, interval.high)
-    mean, low, high = format_alike(values, interval.half_width, f"+{form}")
-    return mean, f"{low} to {high}"
 
 
 def _score(grid: Grid, setting: GridSetting) -> str:

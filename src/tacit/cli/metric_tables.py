@@ -13,7 +13,8 @@ MAX_CLIENT_ROWS = 20
 
 def print_metrics(summary: dict[str, Any]) -> None:
     """Print the metrics of a summary, and a table of the clients if they have own test sets."""
-    from tacit.tasks.metrics.metric import describe_metric
+    from tacit.report.measures import metric_unit
+    from tacit.report.numbers import format_number
 
     if (accuracy := summary["accuracy"]) is not None:
         print(
@@ -23,9 +24,9 @@ def print_metrics(summary: dict[str, Any]) -> None:
     if (baseline := summary["baseline"]) is not None:
         print(f"majority baseline {baseline:.2f} %: the most frequent class for every sample")
     for name, spread in summary.get("metrics", {}).items():
-        unit = describe_metric(name).unit
-        low, high, average = (_number(spread[key]) for key in ("min", "max", "average_model"))
-        mean = _number(spread["mean"], unit)
+        mean = format_number(spread["mean"], unit=metric_unit(name))
+        ends = (spread[key] for key in ("min", "max", "average_model"))
+        low, high, average = map(format_number, ends)
         print(f"{name} {mean} (clients {low} to {high}, average model {average})")
     if "own_test" in summary:
         print_client_table(summary)
@@ -40,6 +41,8 @@ def print_alerts(summary: dict[str, Any]) -> None:
 
 def print_client_table(summary: dict[str, Any]) -> None:
     """Print each client's metrics on the common test set and on its own."""
+    from tacit.report.measures import axis_label
+
     columns, client_names = summary["per_client"], summary.get("names") or ()
     table = Table(title="Each client's model: on all test samples / on its own")
     table.add_column("client", justify="right")
@@ -47,7 +50,7 @@ def print_client_table(summary: dict[str, Any]) -> None:
     names = [name for name in dict.fromkeys(names) if name != "loss"] or ["loss"]
     names.sort(key=lambda name: ("accuracy", "baseline", name).index(name))
     for name in names:
-        table.add_column(metric_header(name), justify="right")
+        table.add_column(axis_label(name), justify="right")
     for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
         who = client_names[client] if client < len(client_names) else str(client)
         table.add_row(who, *(_both(summary, name, place) for name in names))
@@ -58,24 +61,11 @@ def print_client_table(summary: dict[str, Any]) -> None:
 
 def _both(summary: dict[str, Any], name: str, place: int) -> str:
     """A metric of one client on the common test set and on its own."""
+    from tacit.report.measures import metric_unit
+    from tacit.report.numbers import format_number
+
     columns = summary["per_client"]
     common = columns[name][place] if name in columns else summary.get(name)
     own = columns[f"own_test.{name}"][place]
-    form = ".1f" if metric_header(name).endswith("%") else ".3g"
-    return " / ".join("–" if value is None else f"{value:{form}}" for value in (common, own))
-
-
-def metric_header(name: str) -> str:
-    """The name of a metric with its unit."""
-    from tacit.tasks.metrics.metric import describe_metric
-
-    unit = describe_metric(name.removeprefix("own_test.")).unit or _unit(name)
-    return f"{name}{',' if unit else ''}{unit}"
-
-
-def _unit(key: str) -> str:
-    return " %" if key.endswith("baseline") else ""
-
-
-def _number(value: float | None, unit: str = "") -> str:
-    return "–" if value is None else f"{value:.4g}{unit}"
+    form = ".1f" if metric_unit(name) else ".3g"
+    return " / ".join(format_number(value, form) for value in (common, own))

@@ -14,6 +14,7 @@ from tacit.privacy.planning import round_up
 from tacit.report.groups import RunGroup
 from tacit.report.page import Cell, Styled, Table
 from tacit.report.rendering import marked, render, templates
+from tacit.report.spending import SIMULATED
 
 QUESTION = "Is it safe to take part?"
 SYMBOLS = {"no": "✕", "leaks": "!", "unproven": "?", "weak": "!", "proven": "✓", "unknown": "?"}
@@ -32,6 +33,7 @@ def unaudited_answer(group: RunGroup) -> Answer:
     if spending is not None and spending.has_guarantee:
         budget, assumption = spending.budget, spending.assumption
         guarantee = [in_words(round_up(spending.spent, 3), budget.delta, budget.unit), SCALE]
+        guarantee += [f"{SIMULATED.capitalize()}."] if spending.simulated else []
     verdict, reason, *limits = paragraphs(
         templates().get_template("unaudited.txt.jinja"),
         "answer",

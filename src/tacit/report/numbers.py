@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tacit.report.statistics import Interval
+
 SPREAD_DIGITS = 2  # significant digits of a spread, at least
 # A spread that needs more decimals than its value by this has an exponent of its own.
 MOST_EXTRA = 4
@@ -60,6 +62,13 @@ def format_pair(mean: float, deviation: float, form: str) -> str:
         return f"{mean:{form}}"
     first, second = format_alike((mean, deviation), deviation, form)
     return f"{first} ± {second.lstrip('+')}"
+
+
+def format_difference(found: Interval, form: str) -> list[str]:
+    """A difference with its sign, then the ends of its interval, if it has one."""
+    if math.isnan(found.low):
+        return [format_number(found.mean, f"+{form}")]
+    return format_alike((found.mean, found.low, found.high), found.half_width, f"+{form}")
 
 
 def format_alike(values: tuple[float, ...], spread: float, form: str) -> list[str]:

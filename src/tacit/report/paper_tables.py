@@ -9,7 +9,7 @@ from tacit.report.figures import csv_text
 from tacit.report.finished_grid import Grid
 from tacit.report.groups import RunGroup
 from tacit.report.measures import CONFIDENCE, measures, over_seeds, paired, paired_with_first
-from tacit.report.numbers import format_alike, format_pair
+from tacit.report.numbers import format_difference, format_pair
 from tacit.report.rendering import latex, render
 from tacit.report.statistics import Interval
 
@@ -142,12 +142,8 @@ def _mean(interval: Interval | None, form: str) -> str:
 
 def _difference(interval: Interval, form: str) -> list[str]:
     """A mean and its interval, if it has one."""
-    if math.isnan(interval.low):
-        return [f"${_in_mathematics(f'{interval.mean:+{form}}')}$", "--"]
-    ends = (interval.mean, interval.low, interval.high)
-    shown = format_alike(ends, interval.half_width, f"+{form}")
-    mean, low, high = map(_in_mathematics, shown)
-    return [f"${mean}$", f"$[{low}, {high}]$"]
+    mean, *ends = map(_in_mathematics, format_difference(interval, form))
+    return [f"${mean}$", f"$[{', '.join(ends)}]$" if ends else "--"]
 
 
 def _in_mathematics(text: str) -> str:

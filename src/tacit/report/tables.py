@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -24,8 +23,8 @@ from tacit.report.measures import (
     paired_with_first,
 )
 from tacit.report.numbers import (
-    format_alike,
     format_bytes,
+    format_difference,
     format_duration,
     format_number,
     format_pair,
@@ -196,18 +195,15 @@ def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Ta
 
 
 def _difference_cells(found: Interval, form: str) -> list[str]:
-    if math.isnan(found.low):
-        mean = format_number(found.mean, f"+{form}").replace("-", "−")
-        if found.is_constant:
-            return [mean, "–", "deviation over seeds is zero: no interval"]
-        return [mean, "–", "one seed: no interval"]
-    shown = format_alike((found.mean, found.low, found.high), found.half_width, f"+{form}")
-    mean, low, high = (re.sub("^-", "−", text) for text in shown)
+    mean, *ends = (re.sub("^-", "−", text) for text in format_difference(found, form))
+    if not ends:
+        why = "deviation over seeds is zero" if found.is_constant else "one seed"
+        return [mean, "–", f"{why}: no interval"]
     if not found.excludes_zero:
         reading = "not distinguishable from 0"
     else:
         reading = "higher" if found.mean > 0 else "lower"
-    return [mean, f"{low} to {high}", reading]
+    return [mean, " to ".join(ends), reading]
 
 
 def _difference(group: RunGroup, base: RunGroup, measure: Measure) -> str:

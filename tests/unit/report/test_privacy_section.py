@@ -36,6 +36,15 @@ def test_the_promise_and_what_is_spent(tmp_path):
     assert html.count("<svg") == 1
 
 
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_simulated_guarantee_is_labelled_where_the_guarantee_is(tmp_path, simulated):
+    folder = private_run(tmp_path / "one", simulated=simulated)
+    page = write_report([folder], tmp_path / "page.html", title="One").read_text()
+    answer, privacy = page.split("<nav")[0], page.split(">Privacy</h2>")[1]
+    for part in (answer, privacy):
+        assert ("This is a simulation of the guarantee" in part) == simulated
+
+
 def test_epsilon_against_the_worst_coalition_of_each_size(tmp_path):
     html = section(private_run(tmp_path / "one"))
     rows = html.split("<tbody")[1].split("</tr>")[:4]
