@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from tacit.config.overrides import Note, apply_overrides
 from tacit.config.sections import (
@@ -114,26 +115,34 @@ def _absolute_name(key: str, name: str, base: Path) -> str:
 
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:
-    """The first error in words."""
-    error = problem.errors()[0]
-    path = [str(part) for part in error["loc"]]
-    # Where a key takes several types, the last part is the type that was tried.
-    while len(path) > 2 and (path[-1] in ("int", "float", "str") or "[" in path[-1]):
-        path.pop()
+    """All errors in words, one for each key."""
+    found: dict[str, Misuse] = {}
+    for error in problem.errors():
+        path = [str(part) for part in error["loc"]]
+        # Where a key takes several types, the last part is the type that was tried.
+        while len(path) > 2 and (path[-1] in ("int", "float", "str") or "[" in path[-1]):
+            path.pop()
+        found.setdefault(".".join(path), _explain_error(error, path))
+    first, *others = found.values()
+    if not others:
+        return Misuse(f"{origin}: {first.problem}", first.remedy)
+    lines = [f"{origin} has {len(found)} problems:", *(f"  {one}" for one in found.values()), ""]
+    return Misuse("\n".join(lines), "All keys are in docs/reference/configuration.md.")
+
+
+def _explain_error(error: ErrorDetails, path: list[str]) -> Misuse:
     key, value = ".".join(path), error.get("input")
     if error["type"] == "extra_forbidden":
         kind = "section" if isinstance(value, dict) else "key"
-        return unknown_name(
-            f"{origin}: there is no {kind} {key!r}.", path[-1], _known_keys(path[:-1])
-        )
+        return unknown_name(f"there is no {kind} {key!r}.", path[-1], _known_keys(path[:-1]))
     if error["type"] == "missing":
-        return Misuse(f"{origin}: {key} is not set.", f"Add {path[-1]} to [{'.'.join(path[:-1])}].")
+        return Misuse(f"{key} is not set.", f"Add {path[-1]} to [{'.'.join(path[:-1])}].")
     remedy = f"{error['msg']}.".replace("Input", "It", 1)
     if error["type"] == "model_type":
         remedy = f"Write a section [{key}] with its keys below."
     if key == "data.clients" and isinstance(value, int):
         remedy = "It lists the clients' names; their number is graph.clients."
-    return Misuse(f"{origin}: {key} = {value!r} is not possible.", remedy)
+    return Misuse(f"{key} = {value!r} is not possible.", remedy)
 
 
 def _known_keys(path: list[str]) -> list[str]:

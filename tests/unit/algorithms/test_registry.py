@@ -30,9 +30,9 @@ def words_of(source):
     and remedies. Code that treats an algorithm specially needs its bare name.
     """
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if " " not in node.value:
-                yield from re.findall(r"[\w-]+", node.value)
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and " " not in node.value:
+            yield from re.findall(r"[\w-]+", node.value)
         if isinstance(node, ast.Name):
             yield node.id
         if isinstance(node, ast.Attribute):

@@ -91,6 +91,18 @@ def test_errors_name_key_value_and_remedy(override, words):
     assert_mentions(misuse_message(make_config, {"run": {"rounds": 1}}, [override]), *words)
 
 
+def test_all_problems_are_told_at_once():
+    """Once each, though `data.test` takes several types and fails for each of them."""
+    values = {"run": {"rounds": 0, "sed": 3}, "model": {"init": "other"}, "data": {"test": []}}
+    message = misuse_message(make_config, values)
+    first, *lines, last = message.splitlines()
+    assert first == "The configuration has 4 problems:"
+    assert len(lines) == 4
+    assert "All keys are in" in last
+    words = ("data.test = []", "model.init = 'other'", "run.rounds = 0", "Did you mean 'seed'?")
+    assert_mentions(message, *words)
+
+
 def test_a_value_where_a_section_belongs_is_refused():
     assert "Write a section [run]" in misuse_message(make_config, {"run": 3})
     message = misuse_message(make_config, {"rounds": 3})
