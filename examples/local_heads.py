@@ -31,8 +31,8 @@ def accuracies(local: list[str] | None) -> tuple[list[float], int]:
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(784, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
     )
-    task = tacit.Task.from_module(model, train, batch_size=20, local=local)
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=STEPS)
+    task = tacit.Task(model, train, batch_size=20, local=local)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=STEPS)
     right = []
     for client, (x, y) in enumerate(held_out):
         right.append(float((run.module(client)(x).argmax(1) == y).float().mean()))

@@ -65,12 +65,12 @@ for _ in range(CLIENTS):
 held_out = sequences(500)
 test = (held_out, most_frequent(held_out, 2, shift=1))
 
-task = tacit.Task.from_module(adapted, parts, batch_size=20, test=test)
+task = tacit.Task(adapted, parts, batch_size=20, test=test)
 graph = tacit.Topology.ring(CLIENTS).mixing("metropolis")
 whole = sum(p.numel() for p in adapted.parameters())
 print(f"{task.parameters:,} of {whole:,} parameters are trained and travel")
 
-run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=100, record_every=25)
+run = tacit.run(task, tacit.LPPA(lr=0.1), graph, steps=100, record_every=25)
 for record in run.history:
     print(f"step {record.step:4d}: accuracy {record.accuracy.mean:.1f} %")
 

@@ -22,9 +22,9 @@ parts = list(zip(x[:800].split(sizes), label[:800].split(sizes), strict=True))
 graph = tacit.Topology.from_networkx(nx.circular_ladder_graph(3)).mixing("metropolis")
 
 model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2))
-task = tacit.Task.from_module(model, parts, batch_size=20, test=test)
-run = tacit.simulate(
-    tacit.LPPA(lr=0.3, noise=tacit.Laplace(0.1)), task, graph, steps=400, seed=0, transcript=True
+task = tacit.Task(model, parts, batch_size=20, test=test)
+run = tacit.run(
+    task, tacit.LPPA(lr=0.3, noise=tacit.Laplace(0.1)), graph, steps=400, seed=0, transcript=True
 )
 
 for record in run.history:

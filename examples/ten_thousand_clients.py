@@ -23,7 +23,7 @@ name = parser.parse_args().algorithm
 
 module = nn.Sequential(nn.Flatten(), nn.Linear(784, 62), nn.ReLU(), nn.Linear(62, 20))
 x, y = torch.rand(6 * CLIENTS, 1, 28, 28), torch.randint(0, 20, (6 * CLIENTS,))
-task = tacit.Task.from_module(module, list(zip(x.split(6), y.split(6), strict=True)), batch_size=6)
+task = tacit.Task(module, list(zip(x.split(6), y.split(6), strict=True)), batch_size=6)
 graph = tacit.Topology.ring(CLIENTS).mixing("metropolis")
 algorithm = ALGORITHMS[name]
 
@@ -44,7 +44,7 @@ def progress(simulation: tacit.Simulation) -> None:
 
 
 print(f"{task}, {graph.describe()}", flush=True)
-run = tacit.simulate(algorithm, task, graph, steps=10, record_every=10, progress=progress)
+run = tacit.run(task, algorithm, graph, steps=10, record_every=10, progress=progress)
 error = (
     (run.state.gamma.sum(0, dtype=torch.float64) - run.state.grad.sum(0, dtype=torch.float64))
     .abs()

@@ -17,17 +17,17 @@ import tacit
 from tacit import data
 from tacit.cli.app import COMMANDS, app
 from tacit.compression import CODECS
-from tacit.config.graphs import TOPOLOGIES
 from tacit.config.kinds import options_of_kind
 from tacit.config.options import OPTION_FAMILIES, SCHEDULES
 from tacit.config.sections import Config
 from tacit.config.tasks import TASKS
 from tacit.data.partitions import _KINDS
+from tacit.graph.named import TOPOLOGIES
 from tacit.models import MODELS
 
 # Packages and classes whose own public names users write.
 OPEN_PACKAGES = ("callbacks", "compression", "data", "models")
-OPEN_CLASSES = ("Audit", "Graph", "Privacy", "Run", "SavedRun", "Task", "Topology")
+OPEN_CLASSES = ("Audit", "Graph", "Objective", "Privacy", "Run", "SavedRun", "Topology")
 OUR_PACKAGES = (None, "tacit-papers", "tacit-benches")
 
 

@@ -48,7 +48,7 @@ def setting(name: str, seed: int) -> Setting:
     shape = tuple(digits.train.x.shape[1:])
     order = torch.randperm(len(digits.train.x), generator=torch.Generator().manual_seed(seed))
     held = [order[k * SAMPLES : (k + 1) * SAMPLES] for k in range(CLIENTS)]
-    task = tacit.Task.from_module(
+    task = tacit.Task(
         models.build("mlp", shape, 10, hidden=[HIDDEN]),
         [(digits.train.x[index], digits.train.y[index]) for index in held],
         batch_size=BATCH,

@@ -47,17 +47,17 @@ def algorithms(rate: float, deviation: float) -> dict[str, tacit.algorithms.Algo
 
 
 def steady_state(
-    algorithm: tacit.algorithms.Algorithm, task: tacit.Task, graph: tacit.Graph, steps: int
+    algorithm: tacit.algorithms.Algorithm, task: tacit.Objective, graph: tacit.Graph, steps: int
 ) -> float:
     """Mean-square deviation over the last tenth, in dB."""
-    run = tacit.simulate(algorithm, task, graph, steps=steps, record_every=max(1, steps // 200))
+    run = tacit.run(task, algorithm, graph, steps=steps, record_every=max(1, steps // 200))
     last = run.history.column("msd")[-20:]
     return decibels(sum(last) / len(last))
 
 
 def sliding_mean_error(
     algorithm: tacit.algorithms.Algorithm,
-    task: tacit.Task,
+    task: tacit.Objective,
     graph: tacit.Graph,
     steps: int,
     window: int,

@@ -46,7 +46,7 @@ def hosted(
 ) -> HostedObjective:
     """All clients with equal parts of the data; `batch` samples in all per plain gradient."""
     parts = Parts.split((images, labels), torch.arange(SAMPLES).tensor_split(clients))
-    task = tacit.Task.from_module(network(), parts, batch_size=max(1, batch // clients)).to(device)
+    task = tacit.Task(network(), parts, batch_size=max(1, batch // clients)).to(device)
     ids = torch.arange(clients)
     loader = task.loader(ids, 0, device)
     return HostedObjective(task, range(clients), loader, "stacked", 0, device, pool)

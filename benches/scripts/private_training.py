@@ -33,9 +33,7 @@ def simulation(
     algorithm: Algorithm, clients: int, batch: int, parts: Parts, device: str
 ) -> Simulation:
     """A simulation that has begun."""
-    task = tacit.Task.from_module(
-        network(), parts, batch_size=max(1, batch // clients), init="same"
-    )
+    task = tacit.Task(network(), parts, batch_size=max(1, batch // clients), init="same")
     families = {1: tacit.Topology.complete, CLIENTS: tacit.Topology.complete}
     graph = families.get(clients, tacit.Topology.ring)(clients).mixing("metropolis")
     if isinstance(algorithm, tacit.PrivateSGD):

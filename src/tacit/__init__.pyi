@@ -65,8 +65,8 @@ from tacit.data.augmentation import Augment as Augment
 from tacit.engines import callbacks as callbacks
 from tacit.engines.robust_mixing import Robust as Robust
 from tacit.engines.run import Run as Run
+from tacit.engines.running import run as run
 from tacit.engines.setting import Setting as Setting
-from tacit.engines.simulate import simulate as simulate
 from tacit.engines.simulation import Simulation as Simulation
 from tacit.experiment.auditing import audit as audit, save_audit as save_audit
 from tacit.experiment.saved import SavedRun as SavedRun, load as load
@@ -89,6 +89,7 @@ from tacit.privacy.protection import (
 )
 from tacit.record.transcript import Keep as Keep
 from tacit.tasks import (
+    Objective as Objective,
     Task as Task,
     adaptive_filtering as adaptive_filtering,
     least_squares as least_squares,

@@ -31,7 +31,7 @@ def digits(batch_size=3, uneven=True):
     parts = [
         (torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes
     ]
-    return tacit.Task.from_module(module, parts, batch_size=batch_size, init="independent")
+    return tacit.Task(module, parts, batch_size=batch_size, init="independent")
 
 
 def made(kind, **options):

@@ -29,4 +29,4 @@ def random_task(clients, batch_size=3, uneven=True):
         for n in sizes
     ]
     augment = tacit.Augment(crop=1, flip=True)
-    return tacit.Task.from_module(network(), parts, batch_size=batch_size, augment=augment)
+    return tacit.Task(network(), parts, batch_size=batch_size, augment=augment)

@@ -140,7 +140,7 @@ def measured(group=None):
     parts, test = [part(6) for _ in range(CLIENTS)], part(40)
     tests = [None if client == 4 else part(9) for client in range(CLIENTS)]
     module = torch.nn.Linear(WIDTH, 3).double()
-    task = tacit.Task.from_module(module, parts, test=test, init="independent")
+    task = tacit.Task(module, parts, test=test, init="independent")
     graph = GRAPHS["ring"]
     names = {name: name for name in ("auc", "f1", "brier", "balanced-accuracy", "log-loss")}
     metrics = names | {"largest": lambda outputs, targets: outputs.max()}
@@ -170,7 +170,7 @@ def personal(algorithm, steps, group=None, folder=None):
         for k in range(CLIENTS)
     ]
     net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
-    task = tacit.Task.from_module(
+    task = tacit.Task(
         net.double(), parts, batch_size=3, local=["2"], local_lr=0.2, init="independent"
     )
     graph = GRAPHS["undirected"]

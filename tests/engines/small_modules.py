@@ -56,7 +56,7 @@ def module_task(name, dtype=torch.float64):
         if "vocabulary" in options:
             x = torch.randint(options["vocabulary"], (size, *shape), generator=draw)
         parts.append((x, torch.randint(3, (size,), generator=draw)))
-    return tacit.Task.from_module(module.to(dtype), parts, batch_size=2)
+    return tacit.Task(module.to(dtype), parts, batch_size=2)
 
 
 def module_case(label, name, dtype=torch.float64):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import tacit
 from support.suited import COPIES, made, suited
 from tacit import (
     ALGORITHMS,
@@ -24,7 +25,6 @@ from tacit import (
     Simulation,
     Topology,
     quadratic,
-    simulate,
 )
 from tacit.algorithms.algorithm import state_type, tensors_of
 from tacit.core.rows import received
@@ -247,7 +247,7 @@ def test_reaches_its_limit_on_a_strongly_convex_problem(plain, problem, graph):
     # Only sums of integers can do without a bound.
     nothing = Privacy(epsilon=math.inf, clip=math.inf if plain.needs_total else 1e6)
     algorithm, task = suited(plain, problem, graph, promise=nothing, batch_size=COPIES)
-    run = simulate(algorithm, task, graph, steps=600, seed=3)
+    run = tacit.run(task, algorithm, graph, steps=600, seed=3)
     limit, radius = LIMITS.get(algorithm.name, ("optimum", 1e-9))
     centre = {
         "optimum": lambda: task.optimum.expand(N, P),
@@ -282,7 +282,7 @@ def test_unsuitable_graphs_are_refused_with_reason_and_remedy(algorithm):
         graph = UNSUITABLE[requirement]()
         task = quadratic(torch.eye(P).repeat(graph.clients, 1, 1), torch.zeros(graph.clients, P))
         with pytest.raises(Misuse, match=requirement) as refusal:
-            simulate(algorithm, task, graph, steps=1)
+            tacit.run(task, algorithm, graph, steps=1)
         assert algorithm.name in str(refusal.value)
         assert refusal.value.remedy
 

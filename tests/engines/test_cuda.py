@@ -59,7 +59,7 @@ def test_metrics_are_those_of_the_cpu():
     x = torch.randn(80, 3, generator=draw, dtype=torch.float64)
     y = torch.randint(4, (80,), generator=draw)
     module = torch.nn.Linear(3, 4).double()
-    task = tacit.Task.from_module(module, [(x, y)] * N, batch_size=4, test=(x, y), init="same")
+    task = tacit.Task(module, [(x, y)] * N, batch_size=4, test=(x, y), init="same")
     task = replace(task, client_tests=[(x[i::N], y[i::N]) for i in range(N)])
     for device in ("cpu", "cuda", "cuda"):
         algorithm = tacit.DSGT(lr=0.1)
@@ -258,9 +258,7 @@ def test_subsets_are_those_of_the_cpu(width, k):
 def test_streams_are_those_of_the_cpu():
     task = tacit.adaptive_filtering(N, width=3, seed=1)
     here, there = (
-        tacit.simulate(
-            tacit.ALGORITHMS["dsg"](lr=0.05), task, GRAPH, steps=40, seed=2, device=device
-        )
+        tacit.run(task, tacit.ALGORITHMS["dsg"](lr=0.05), GRAPH, steps=40, seed=2, device=device)
         for device in ("cpu", "cuda")
     )
     torch.testing.assert_close(there.theta.cpu(), here.theta, rtol=1e-6, atol=1e-8)

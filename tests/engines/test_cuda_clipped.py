@@ -54,7 +54,7 @@ def task_of(make, sizes, dtype=torch.float32):
         torch.manual_seed(0)
         module = make().to(dtype)
     parts = Parts.split((x, y), torch.arange(total).split(list(sizes)))
-    return Task.from_module(module, parts, batch_size=1)
+    return Task(module, parts, batch_size=1)
 
 
 def hosted(task, device):

@@ -48,7 +48,7 @@ def test_iterations_with_adapters_and_attention_are_captured():
     module = nn.Sequential(layer, nn.Flatten(), nn.Linear(40, 2))
     adapted = tacit.models.lora(module, rank=2, train=["2"]).double()
     parts = [(torch.randn(9, 5, 8).double(), torch.arange(9) % 2) for _ in range(N)]
-    task = tacit.Task.from_module(adapted, parts, batch_size=3)
+    task = tacit.Task(adapted, parts, batch_size=3)
     algorithm = tacit.LPPA(lr=0.05)
     there = advanced(algorithm, task, "cuda", "stacked")
     assert there.captured

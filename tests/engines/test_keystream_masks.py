@@ -19,7 +19,6 @@ from tacit import (
     Simulation,
     Topology,
     quadratic,
-    simulate,
 )
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing import one_run as auditing
@@ -149,7 +148,7 @@ def test_masks_are_the_same_derived_and_sent():
 
 def test_masks_cost_no_bytes():
     dsgt, lppa = (
-        simulate(one, TASK, RING, steps=2, prg="chacha20").history[-1].bytes_sent
+        tacit.run(TASK, one, RING, steps=2, prg="chacha20").history[-1].bytes_sent
         for one in (tacit.DSGT(lr=0.1), LPPA(lr=0.1, fresh=True))
     )
     assert dsgt == lppa > 0
@@ -159,7 +158,7 @@ def test_masks_cost_no_bytes():
 
 
 def last(prg, seed=SEED):
-    return simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=seed, prg=prg).theta
+    return tacit.run(TASK, LPPA(lr=0.1), RING, steps=2, seed=seed, prg=prg).theta
 
 
 def test_keys_come_from_the_seed_or_are_given():
@@ -176,7 +175,9 @@ def test_keys_come_from_the_seed_or_are_given():
 
 
 def test_philox_is_the_default():
-    assert torch.equal(last("philox"), simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=SEED).theta)
+    assert torch.equal(
+        last("philox"), tacit.run(TASK, LPPA(lr=0.1), RING, steps=2, seed=SEED).theta
+    )
 
 
 KNOWN_SOURCES = "Known: philox, chacha20, secret, or a KeyRing"
@@ -194,7 +195,7 @@ KNOWN_SOURCES = "Known: philox, chacha20, secret, or a KeyRing"
 )
 def test_other_sources_of_noise_are_refused(prg, words):
     with pytest.raises(Misuse) as caught:
-        simulate(LPPA(lr=0.1), TASK, RING, steps=1, prg=prg)
+        tacit.run(TASK, LPPA(lr=0.1), RING, steps=1, prg=prg)
     for word in words:
         assert word in str(caught.value)
 
@@ -205,8 +206,8 @@ def test_other_sources_of_noise_are_refused(prg, words):
 def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
     keys = KeyRing.from_seed(N, 77)
     algorithm = LPPA(lr=0.1, noise=Laplace(0.5))
-    run = simulate(
-        algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,))
+    run = tacit.run(
+        TASK, algorithm, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,))
     )
     assert run.setting.prg is keys
     recorded, record = [], auditing.record_iterations

@@ -32,7 +32,7 @@ def small_workspaces(monkeypatch):
 def peak_bytes(algorithm, width, strategy):
     """Peak memory of a run with a model of this width, without its task and graph."""
     parts = [torch.full((1,), float(client)) for client in range(CLIENTS)]
-    task = Task.from_loss(lambda theta, x: (theta - x).square().mean(), parts, torch.zeros(width))
+    task = Task(torch.zeros(width), parts, loss=lambda theta, x: (theta - x).square().mean())
     return peak_of(algorithm, task, strategy)
 
 
@@ -99,7 +99,7 @@ def module_task(name):
     inputs = torch.rand(CLIENTS, 4, *shape)
     inputs = inputs.mul(400).long() if name == "transformer" else inputs
     labels = torch.randint(3, (CLIENTS, 4))
-    return Task.from_module(module, list(zip(inputs, labels, strict=True)), batch_size=2)
+    return Task(module, list(zip(inputs, labels, strict=True)), batch_size=2)
 
 
 def numbers_held(monkeypatch, algorithm, name):

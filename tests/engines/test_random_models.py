@@ -157,7 +157,7 @@ def test_samples_are_still_found_to_influence_each_other():
         nn.Linear(4, 2),
     )  # fmt: skip
     parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(2)]
-    task = tacit.Task.from_module(module, parts, batch_size=4)
+    task = tacit.Task(module, parts, batch_size=4)
     loader = task.loader(torch.arange(2), 3, "cpu")
     hosted = HostedObjective(task, [0, 1], loader, "looped", 3, "cpu")
     drawn = PoissonSample(torch.arange(4), torch.tensor([2, 2]), torch.tensor([8, 8]), 0.5)
@@ -180,7 +180,7 @@ def test_dropout_that_mixes_the_samples_up_is_refused():
 
     parts = [(torch.randn(8, 5, 3), torch.arange(8) % 2) for _ in range(N)]
     with pytest.raises(tacit.Misuse, match="order of its own"):
-        tacit.Task.from_module(Alternating(), parts, batch_size=4)
+        tacit.Task(Alternating(), parts, batch_size=4)
 
 
 def test_models_are_evaluated_without_draws():
@@ -197,7 +197,7 @@ def test_models_are_evaluated_without_draws():
 
 def test_tasks_without_draws_have_their_arrays_only():
     parts = [(torch.randn(9, 3), torch.arange(9) % 2) for _ in range(2)]
-    task = tacit.Task.from_module(nn.Linear(3, 2), parts, batch_size=3)
+    task = tacit.Task(nn.Linear(3, 2), parts, batch_size=3)
     loader = task.loader(torch.arange(2), 0, "cpu")
     assert torch.equal(loader.batches(5), loader.indices(5))
     assert [array.shape for array in arrays_of(task, 0, 5)] == [(1, 3, 3), (1, 3)]
@@ -208,9 +208,9 @@ def test_an_audit_attacks_the_models_and_gradients_of_dropout():
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(N + 2, 40, 1, 6, 6, generator=draw).double(), torch.arange(40) % 2
     parts = [(own, y) for own in x[:N]]
-    task = tacit.Task.from_module(network(), parts, batch_size=8, test=(x[N], y))
+    task = tacit.Task(network(), parts, batch_size=8, test=(x[N], y))
     keep = tacit.Keep(insides=(1,), theta0=True)
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), GRAPH, steps=2, transcript=keep)
     effort = AttackOptions(restarts=1, seconds=0.5)
     found = tacit.audit(run, "curious(1)", heat_map=False, attacks=effort)
     assert any("membership by gradients is not tried" in note for note in found.notes)
@@ -226,7 +226,7 @@ def test_an_audit_attacks_the_models_and_gradients_of_dropout():
 
 def test_canaries_among_the_samples_of_a_model_with_dropout():
     x, y = torch.randn(40, 1, 6, 6).double(), torch.arange(40) % 2
-    task = tacit.Task.from_module(network(), [(x, y)] * N, batch_size=8, test=(x, y))
+    task = tacit.Task(network(), [(x, y)] * N, batch_size=8, test=(x, y))
     setting = Setting(tacit.DSGT(lr=0.1), task, GRAPH)
     found = sample_canaries(setting, "curious(1)", count=20, iterations=2)
     assert found.lower.coins == 20
@@ -237,11 +237,11 @@ def test_gradients_of_augmented_images():
     parts = [(torch.rand(9, 1, 6, 6).double(), torch.arange(9) % 2) for _ in range(N)]
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2)).double()
     augment = tacit.Augment(crop=2, flip=True)
-    task = tacit.Task.from_module(module, parts, batch_size=3, augment=augment)
+    task = tacit.Task(module, parts, batch_size=3, augment=augment)
     algorithm = tacit.DSGT(lr=0.1)
     together = advanced(algorithm, task, 5, "stacked").state
     assert_same(together, advanced(algorithm, task, 5, "looped").state)
-    plain = tacit.Task.from_module(module, parts, batch_size=3)
+    plain = tacit.Task(module, parts, batch_size=3)
     assert not torch.allclose(together.theta, advanced(algorithm, plain, 5).state.theta, atol=1e-3)
 
 
@@ -251,7 +251,7 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
     test = torch.rand(20, 1, 6, 6), torch.arange(20) % 2
     augment = tacit.Augment(crop=2, flip=True)
     options = {"batch_size": 1, "test": test, "augment": augment}
-    task = tacit.Task.from_module(module, parts, **options)
+    task = tacit.Task(module, parts, **options)
     truth = Truth(task, 0)
     seen = torch.cat([truth.batch(0, number)[0] for number in range(8)])
     assert not any((seen[0] == own).all() for own in parts[0][0])
@@ -260,7 +260,7 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
     assert torch.equal(labels, test[1])
     # One sample and a linear layer with a bias: the gradient gives away the image exactly.
     keep = tacit.Keep(insides=(1,), theta0=True)
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, GRAPH, steps=2, transcript=keep)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), GRAPH, steps=2, transcript=keep)
     found = tacit.audit(run, "curious(1)", heat_map=False, iterations=2)
     (score,) = [r.score for r in found.results[0].reconstructions if r.kind == "gradient"][:1]
     assert float(score.attack.mse.mean()) < 1e-9
@@ -283,7 +283,7 @@ def test_all_backends_clip_the_same_gradients():
 def test_dropout_of_nothing_needs_no_keys():
     module = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.Linear(4, 2))
     parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(N)]
-    task = tacit.Task.from_module(module, parts, batch_size=4)
+    task = tacit.Task(module, parts, batch_size=4)
     assert not task.draws.needed
     theta = advanced(tacit.DSGT(lr=0.1), task, 2, "looped").state.theta
     torch.testing.assert_close(theta, advanced(tacit.DSGT(lr=0.1), task, 2).state.theta)
@@ -292,6 +292,6 @@ def test_dropout_of_nothing_needs_no_keys():
 def test_dropout_for_selu_is_that_of_a_loop():
     module = nn.Sequential(nn.Linear(3, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2)).double()
     parts = [(torch.randn(8, 3).double(), torch.arange(8) % 2) for _ in range(N)]
-    task = tacit.Task.from_module(module, parts, batch_size=4)
+    task = tacit.Task(module, parts, batch_size=4)
     together = advanced(tacit.DSGT(lr=0.1), task, 2).state
     assert_same(together, advanced(tacit.DSGT(lr=0.1), task, 2, "looped").state)

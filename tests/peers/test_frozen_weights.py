@@ -19,7 +19,7 @@ MODULE = """
         base = nn.Linear(4, 3)
         torch.manual_seed(0)
         parts = [(torch.randn(40, 4), torch.arange(40) % 3)]
-        return tacit.Task.from_module(tacit.models.lora(base, rank=1), parts, batch_size=8)
+        return tacit.Task(tacit.models.lora(base, rank=1), parts, batch_size=8)
 """
 
 

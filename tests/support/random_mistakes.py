@@ -17,9 +17,9 @@ import tacit
 from support.command_line import BASE
 from tacit.algorithms import ALGORITHMS
 from tacit.cli.app import app
-from tacit.config.graphs import TOPOLOGIES
 from tacit.config.kinds import SELECTORS, options_of_kind
 from tacit.config.sections import Config
+from tacit.graph.named import TOPOLOGIES
 from tacit.models.registry import MODELS
 
 LONG = "x" * 300
@@ -424,8 +424,8 @@ def _parts() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.ones(6, 4), torch.arange(6) % 3) for _ in range(3)]
 
 
-def _task() -> tacit.Task:
-    return tacit.Task.from_module(torch.nn.Linear(4, 3), _parts(), batch_size=2, test=_parts()[0])
+def _task() -> tacit.Objective:
+    return tacit.Task(torch.nn.Linear(4, 3), _parts(), batch_size=2, test=_parts()[0])
 
 
 def _graph() -> tacit.Graph:
@@ -442,9 +442,9 @@ def _square(theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 Target = tuple[Callable[..., Any], dict[str, Any], list[str]]
 CALLS: dict[str, Callable[[Path], Target]] = {
-    "simulate": lambda folder: (
-        tacit.simulate,
-        {"algorithm": tacit.DSGT(lr=0.1), "task": _task(), "graph": _graph(), "steps": 2},
+    "run": lambda folder: (
+        tacit.run,
+        {"task": _task(), "algorithm": tacit.DSGT(lr=0.1), "graph": _graph(), "steps": 2},
         [
             "seed",
             "device",
@@ -458,18 +458,18 @@ CALLS: dict[str, Callable[[Path], Target]] = {
             "callbacks",
         ],
     ),
-    "Task.from_module": lambda folder: (
-        tacit.Task.from_module,
-        {"module": torch.nn.Linear(4, 3), "parts": _parts()},
+    "Task of a module": lambda folder: (
+        tacit.Task,
+        {"model": torch.nn.Linear(4, 3), "clients": _parts()},
         ["loss", "batch_size", "test", "init", "augment", "local", "local_lr"],
     ),
-    "Task.from_loss": lambda folder: (
-        tacit.Task.from_loss,
-        {"loss": _square, "parts": [torch.ones(2)] * 3, "theta0": torch.zeros(2)},
+    "Task of a vector": lambda folder: (
+        tacit.Task,
+        {"model": torch.zeros(2), "clients": [torch.ones(2)] * 3, "loss": _square},
         ["batch_size"],
     ),
-    "Task.with_metrics": lambda folder: (_task().with_metrics, {"metrics": ["auc"]}, []),
-    "Task.clipped": lambda folder: (_task().clipped, {"bound": 1.0}, ["norm"]),
+    "Objective.with_metrics": lambda folder: (_task().with_metrics, {"metrics": ["auc"]}, []),
+    "Objective.clipped": lambda folder: (_task().clipped, {"bound": 1.0}, ["norm"]),
     "quadratic": lambda folder: (
         tacit.quadratic,
         {"A": torch.eye(2).repeat(3, 1, 1), "b": torch.ones(3, 2)},
@@ -508,14 +508,14 @@ CALLS: dict[str, Callable[[Path], Target]] = {
         ["lazy"],
     ),
     "LPPA": lambda folder: (
-        lambda **options: tacit.simulate(tacit.LPPA(**options), _task(), _graph(), steps=1),
+        lambda **options: tacit.run(_task(), tacit.LPPA(**options), _graph(), steps=1),
         {"lr": 0.1},
         ["noise", "fresh"],
     ),
     "PrivateSGD": lambda folder: (
-        lambda epsilon, **options: tacit.simulate(
-            tacit.PrivateSGD(**options),
+        lambda epsilon, **options: tacit.run(
             _task(),
+            tacit.PrivateSGD(**options),
             _graph(),
             steps=1,
             privacy=tacit.Privacy(epsilon=epsilon),
@@ -524,9 +524,9 @@ CALLS: dict[str, Callable[[Path], Target]] = {
         ["clip"],
     ),
     "EarlyStopping": lambda folder: (
-        lambda **options: tacit.simulate(
-            tacit.DSGT(lr=0.1),
+        lambda **options: tacit.run(
             _task(),
+            tacit.DSGT(lr=0.1),
             _graph(),
             steps=2,
             callbacks=[tacit.callbacks.EarlyStopping(**options)],

@@ -140,7 +140,7 @@ import torch, tacit
 from tacit.core import native
 task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
 graph = tacit.Topology.ring(3).mixing("metropolis")
-run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=3)
+run = tacit.run(task, tacit.LPPA(lr=0.1), graph, steps=3)
 print(native.is_compiled(), tuple(run.theta.shape))
 """
     done = run([environment / "bin" / "python", "-c", code], tmp_path)

@@ -153,9 +153,9 @@ def test_a_run_from_python_with_named_inputs(tmp_path):
         }
         for _ in range(3)
     ]
-    task = tacit.Task.from_module(TwoInputs(), parts, batch_size=4)
+    task = tacit.Task(TwoInputs(), parts, batch_size=4)
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3)
     folder = run.save(tmp_path / "run")
     done = call("export", folder, "--format", "torch", "--out", tmp_path / "model.pt")
     assert done.exit_code == 0
@@ -208,9 +208,9 @@ def test_a_folder_without_a_run_is_said(tmp_path):
 
 def test_a_run_from_python_as_onnx_says_what_to_do(tmp_path):
     parts = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(3)]
-    task = tacit.Task.from_module(nn.Linear(4, 3), parts)
+    task = tacit.Task(nn.Linear(4, 3), parts)
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    folder = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=1).save(tmp_path / "run")
+    folder = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=1).save(tmp_path / "run")
     with pytest.raises(tacit.Misuse, match=r"made in Python.*--module package\.module:MyModel"):
         call("export", folder, "--format", "onnx")
     wrong = {
@@ -254,9 +254,9 @@ def test_a_run_from_python_as_onnx_with_its_module(tmp_path, monkeypatch, client
     from saved_export_net import Net
 
     parts = [(torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(3)]
-    task = tacit.Task.from_module(Net(), parts)
+    task = tacit.Task(Net(), parts)
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3)
     folder, path = run.save(tmp_path / "run"), tmp_path / "model.onnx"
     words = ("export", folder, "--format", "onnx", "--out", path, "--client", client)
     assert call(*words, "--module", "saved_export_net:Net").exit_code == 0

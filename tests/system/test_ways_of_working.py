@@ -45,7 +45,7 @@ def write_paper(folder, algorithms, seeds=3):
         str(folder / "sites" / "{client}.csv"), label="outcome", ignore=["id"], test=0.3
     )
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
-    task = library.Task.from_module(model, dataset, batch_size=8, init="same")
+    task = library.Task(model, dataset, batch_size=8, init="same")
     graph = library.Topology.ring(3).mixing("metropolis")
     folders = []
     for name, algorithm in algorithms.items():

@@ -44,9 +44,7 @@ def one_thread():
 @cache
 def task(model, **options):
     module = models.build(model, SHAPE, DIGITS.classes, **options)
-    return tacit.Task.from_module(
-        module, [(X[i : i + 1], Y[i : i + 1]) for i in range(5)], init="independent"
-    )
+    return tacit.Task(module, [(X[i : i + 1], Y[i : i + 1]) for i in range(5)], init="independent")
 
 
 # PyTorch's default weights, and those of the paper that introduced the attack.
@@ -63,8 +61,8 @@ def held(algorithm, training, adversary, question="gradient", place=0, victim=0,
     """What an adversary computes from a run that was recorded for it, and whether that is exact."""
     listener = Adversary.parse(adversary)
     keep = Keep(insides=tuple(listener.corrupt))
-    transcript = tacit.simulate(
-        algorithm, training, RING, steps=steps, seed=7, transcript=keep
+    transcript = tacit.run(
+        training, algorithm, RING, steps=steps, seed=7, transcript=keep
     ).transcript
     found = Leakage(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
     return found, evidence(found, question, place, transcript)

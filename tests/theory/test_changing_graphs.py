@@ -63,7 +63,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_decentralized_sgd_on_changing_graphs_is_the_trajectory_by_numpy(kind, order):
     algorithm = tacit.DPSGD(lr=LR, order=order)
-    run = tacit.simulate(algorithm, TASK, SCHEDULES[kind], steps=60, seed=3)
+    run = tacit.run(TASK, algorithm, SCHEDULES[kind], steps=60, seed=3)
     x = START
     for t in range(60):
         W = metropolis(run.setting.schedule.at(t, 3).edges.tolist())
@@ -82,8 +82,8 @@ DIRECTED = Phases(
 
 @pytest.mark.parametrize("participation", [None, Participation(share=0.6)])
 def test_push_sum_on_changing_directed_graphs_is_the_trajectory_by_numpy(participation):
-    run = tacit.simulate(
-        tacit.PushSum(lr=LR), TASK, DIRECTED, steps=60, seed=3, participation=participation
+    run = tacit.run(
+        TASK, tacit.PushSum(lr=LR), DIRECTED, steps=60, seed=3, participation=participation
     )
     x, w, z = START, np.ones((N, 1)), START
     for t in range(60):
@@ -101,7 +101,7 @@ def test_push_sum_on_changing_directed_graphs_is_the_trajectory_by_numpy(partici
 
 def test_push_sum_reaches_the_optimum_of_directed_changing_graphs_with_shrinking_steps():
     algorithm = tacit.PushSum(lr=tacit.Inverse(0.2, every=20))
-    run = tacit.simulate(algorithm, TASK, DIRECTED, steps=1200)
+    run = tacit.run(TASK, algorithm, DIRECTED, steps=1200)
     assert float((run.theta - TASK.optimum).abs().max()) < 0.05
     # Dividing by the weights matters: they are far from one.
     assert float((run.state.weight - 1).abs().max()) > 0.2
@@ -118,9 +118,9 @@ ABSENCES = Participation(absences=(Absence(2, 5, 20), Absence(4, 10, 30), Absenc
 @pytest.mark.parametrize("graph", [RING, SCHEDULES["matchings"]], ids=["fixed", "matchings"])
 def test_absent_clients_keep_their_rows_and_trackers_sum_to_the_gradients(algorithm, graph):
     states = []
-    tacit.simulate(
-        algorithm,
+    tacit.run(
         TASK,
+        algorithm,
         graph,
         steps=60,
         participation=ABSENCES,
@@ -137,7 +137,7 @@ def test_absent_clients_keep_their_rows_and_trackers_sum_to_the_gradients(algori
 
 def test_tracking_with_few_clients_at_a_time_reaches_the_optimum():
     share = Participation(share=0.5)
-    run = tacit.simulate(tacit.DSGT(lr=LR), TASK, RING, steps=600, participation=share)
+    run = tacit.run(TASK, tacit.DSGT(lr=LR), RING, steps=600, participation=share)
     assert float((run.theta - TASK.optimum).abs().max()) < 1e-6
 
 
@@ -150,7 +150,7 @@ def test_late_messages_keep_the_limit_of_diffusion():
     the last `delay` iterations.
     """
     delayed = Participation(delay=5)
-    run = tacit.simulate(tacit.DSG(lr=LR), TASK, RING, steps=800, seed=2, participation=delayed)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=800, seed=2, participation=delayed)
     W = RING.W.numpy()
     step = np.zeros((N * P, N * P))
     for j in range(N):
@@ -162,14 +162,14 @@ def test_late_messages_keep_the_limit_of_diffusion():
     assert np.abs(run.theta.numpy() - limit).max() < 1e-8
     # It is not the optimum, and on the way delays matter.
     assert float((run.theta - TASK.optimum).abs().max()) > 1e-3
-    early = tacit.simulate(tacit.DSG(lr=LR), TASK, RING, steps=20, seed=2, participation=delayed)
-    plain = tacit.simulate(tacit.DSG(lr=LR), TASK, RING, steps=20, seed=2)
+    early = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=20, seed=2, participation=delayed)
+    plain = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=20, seed=2)
     assert float((early.theta - plain.theta).abs().max()) > 0.01
 
 
 def test_late_messages_are_the_trajectory_by_numpy():
     late = Participation(delay=3, stragglers=(1, 4))
-    run = tacit.simulate(tacit.DSG(lr=LR), TASK, RING, steps=40, seed=9, participation=late)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=40, seed=9, participation=late)
     W, x, sent = RING.W.numpy(), START, []
     for t in range(40):
         sent.append(x - LR * gradients(x))
@@ -199,9 +199,7 @@ def test_gossip_with_constant_delays_keeps_a_weighted_average():
     nothing = tacit.quadratic(
         torch.zeros(N, P, P).double(), torch.zeros(N, P).double(), theta0=torch.tensor(START)
     )
-    run = tacit.simulate(
-        tacit.DSG(lr=LR), nothing, RING, steps=400, participation=Constant(delay=2)
-    )
+    run = tacit.run(nothing, tacit.DSG(lr=LR), RING, steps=400, participation=Constant(delay=2))
     weight = np.ones(N)
     for source, target in RING.edges.tolist():
         weight[source] += RING.weights[target, source] * (source % 3)
@@ -251,7 +249,7 @@ def push_sum_by_mailboxes(steps, late, seed, gradient):
     "late", [Participation(delay=4), Participation(delay=3, stragglers=(1, 4))]
 )
 def test_late_push_sum_is_the_trajectory_by_mailboxes(late):
-    run = tacit.simulate(tacit.PushSum(lr=LR), TASK, ONE_WAY, steps=40, seed=9, participation=late)
+    run = tacit.run(TASK, tacit.PushSum(lr=LR), ONE_WAY, steps=40, seed=9, participation=late)
     *_, (theta, _, _) = push_sum_by_mailboxes(40, late, 9, gradients)
     assert close(run, theta)
 
@@ -267,11 +265,11 @@ def test_late_push_sum_keeps_all_mass_and_ends_at_the_average():
     still = tacit.quadratic(
         torch.zeros(N, P, P).double(), torch.zeros(N, P).double(), theta0=torch.tensor(START)
     )
-    run = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=400, participation=late)
+    run = tacit.run(still, tacit.PushSum(lr=LR), ONE_WAY, steps=400, participation=late)
     assert np.abs(run.theta.numpy() - START.mean(0)).max() < 1e-12
     # On the way, delays matter.
-    plain = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=10)
-    early = tacit.simulate(tacit.PushSum(lr=LR), still, ONE_WAY, steps=10, participation=late)
+    plain = tacit.run(still, tacit.PushSum(lr=LR), ONE_WAY, steps=10)
+    early = tacit.run(still, tacit.PushSum(lr=LR), ONE_WAY, steps=10, participation=late)
     assert float((plain.theta - early.theta).abs().max()) > 1e-3
 
 
@@ -287,22 +285,20 @@ def test_each_message_arrives_once():
 
 def test_a_schedule_of_one_graph_gives_the_same_bits():
     for algorithm in (tacit.DPSGD(lr=LR), tacit.DSGT(lr=LR), tacit.LPPA(lr=LR, fresh=True)):
-        fixed = tacit.simulate(algorithm, TASK, RING, steps=20)
-        changing = tacit.simulate(algorithm, TASK, [RING], steps=20)
+        fixed = tacit.run(TASK, algorithm, RING, steps=20)
+        changing = tacit.run(TASK, algorithm, [RING], steps=20)
         assert torch.equal(fixed.theta, changing.theta)
         assert fixed.history[-1].bytes_sent == changing.history[-1].bytes_sent
 
 
 def test_bytes_are_those_of_the_edges_in_use():
-    run = tacit.simulate(tacit.DSG(lr=LR), TASK, Matchings(COMPLETE), steps=10)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), Matchings(COMPLETE), steps=10)
     assert run.history[-1].bytes_sent == 10 * N * P * 8
     world = World(RING, None, ABSENCES)
     edges = sum(len(world.at(t).graph.edges) for t in range(60))
-    run = tacit.simulate(tacit.DSG(lr=LR), TASK, RING, steps=60, participation=ABSENCES)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=60, participation=ABSENCES)
     assert run.history[-1].bytes_sent == edges * P * 8
-    run = tacit.simulate(
-        tacit.DSG(lr=LR), TASK, RING, steps=10, participation=Participation(delay=2)
-    )
+    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=10, participation=Participation(delay=2))
     assert run.history[-1].bytes_sent == 10 * len(RING.edges) * P * 8
 
 
@@ -310,22 +306,22 @@ def test_a_union_that_is_not_connected_is_refused():
     halves = Topology.from_edges([(0, 1), (1, 2), (3, 4), (4, 5)], N)
     apart = tacit.Graph(halves, tacit.Graph.from_matrix(metropolis(halves.edges)).weights, "given")
     with pytest.raises(Misuse, match="connected"):
-        tacit.simulate(tacit.DSG(lr=LR), TASK, [apart, apart], steps=2)
+        tacit.run(TASK, tacit.DSG(lr=LR), [apart, apart], steps=2)
     joined = Topology.from_edges([(2, 3)], N)
     bridge = tacit.Graph(joined, tacit.Graph.from_matrix(metropolis(joined.edges)).weights, "given")
-    run = tacit.simulate(tacit.DSG(lr=LR), TASK, [apart, bridge], steps=4)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), [apart, bridge], steps=4)
     assert run.history[-1].step == 4
 
 
 def test_a_graph_of_some_iteration_with_other_weights_is_refused():
     skew = tacit.Graph.from_matrix(np.roll(np.eye(N), 1, axis=1) / 2 + np.eye(N) / 2)
     with pytest.raises(Misuse, match="symmetric"):
-        tacit.simulate(tacit.DSG(lr=LR), TASK, [RING, skew], steps=4)
+        tacit.run(TASK, tacit.DSG(lr=LR), [RING, skew], steps=4)
     # Two graphs whose average is doubly stochastic, but which are not: known before the run.
     first = tacit.Graph.from_matrix(np.tril(np.ones((N, N))) / np.arange(1, N + 1)[:, None])
     second = tacit.Graph.from_matrix(2 / N - first.W.numpy())
     with pytest.raises(Misuse, match="in iteration 3 needs"):
-        tacit.simulate(tacit.DSGT(lr=LR), TASK, [(RING, 3), (first, 1), (second, 1)], steps=1)
+        tacit.run(TASK, tacit.DSGT(lr=LR), [(RING, 3), (first, 1), (second, 1)], steps=1)
     late = tacit.GraphFunction(lambda t: skew if t == 7 else RING, window=5)
     with pytest.raises(Misuse, match="iteration 7"):
-        tacit.simulate(tacit.DSG(lr=LR), TASK, late, steps=10)
+        tacit.run(TASK, tacit.DSG(lr=LR), late, steps=10)

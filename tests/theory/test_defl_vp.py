@@ -84,7 +84,7 @@ def test_coordinates_cost_epsilon_vectors_d_epsilon_and_rounds_t_d_epsilon(
 
 
 def models(algorithm, task, steps=30, seed=2):
-    return tacit.simulate(algorithm, task, GRAPH, steps=steps, seed=seed).theta
+    return tacit.run(task, algorithm, GRAPH, steps=steps, seed=seed).theta
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -200,13 +200,13 @@ def test_the_published_algorithm_is_cautioned_about_and_the_private_variants_are
     ids=str,
 )
 def test_bytes_counted_are_those_of_the_codec(codec, response, sent_as, most):
-    task = tacit.Task.from_loss(
-        lambda theta, x: (theta - x).square().sum(),
-        list(torch.zeros(CLIENTS, 1000, dtype=torch.float64)),
+    task = tacit.Task(
         torch.ones(1000, dtype=torch.float64),
+        list(torch.zeros(CLIENTS, 1000, dtype=torch.float64)),
+        loss=lambda theta, x: (theta - x).square().sum(),
     )
     algorithm = ALGORITHMS["defl-vp"](lr=0.1, codec=codec, randomized_response=response)
-    run = tacit.simulate(algorithm, task, GRAPH, steps=3)
+    run = tacit.run(task, algorithm, GRAPH, steps=3)
     per_edge = run.history[-1].bytes_sent / 3 / len(GRAPH.edges)
     model_and_variate = 2 * 1000 * 8
     assert per_edge - model_and_variate == sent_as.size(1000, torch.float64) <= most

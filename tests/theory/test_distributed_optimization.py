@@ -38,7 +38,7 @@ SOLVERS = [
 def test_the_optimum_is_reached_whatever_the_variance_of_z0(name, solver, variance):
     task = strongly_convex(GRAPH.clients)
     algorithm = ALGORITHMS[name](rho=0.4, solver=solver, noise=tacit.Gaussian(variance**0.5))
-    run = tacit.simulate(algorithm, task, GRAPH, steps=450, seed=1)
+    run = tacit.run(task, algorithm, GRAPH, steps=450, seed=1)
     assert float((run.theta - task.optimum).abs().max()) < 1e-8
 
 
@@ -61,7 +61,7 @@ CONNECTED = st.builds(
 def test_the_limit_does_not_depend_on_graph_rho_or_noise(graph, name, rho, seed):
     task = strongly_convex(graph.clients, seed)
     algorithm = ALGORITHMS[name](rho=rho, solver=ExactSolver(), noise=tacit.Gaussian(3.0))
-    run = tacit.simulate(algorithm, task, graph, steps=300, seed=seed)
+    run = tacit.run(task, algorithm, graph, steps=300, seed=seed)
     torch.testing.assert_close(run.theta, task.optimum.expand_as(run.theta), rtol=0, atol=1e-8)
 
 
@@ -194,8 +194,8 @@ def logistic(clients, seed=0):
             )
         return theta
 
-    task = tacit.Task.from_loss(
-        loss, list(zip(x, labels, strict=True)), torch.zeros(3, dtype=torch.float64)
+    task = tacit.Task(
+        torch.zeros(3, dtype=torch.float64), list(zip(x, labels, strict=True)), loss=loss
     )
     return task.with_proximal(proximal), x
 

@@ -42,7 +42,7 @@ def heterogeneous():
 def steady_state(name, task, graph, lr=0.2, steps=500, **options):
     """The mean-square deviation over the last iterations, in dB."""
     algorithm = ALGORITHMS[name](lr=lr, **options)
-    run = tacit.simulate(algorithm, task, graph, steps=steps, record_every=steps // 50)
+    run = tacit.run(task, algorithm, graph, steps=steps, record_every=steps // 50)
     return decibels(float(np.mean(run.history.column("msd")[-10:])))
 
 
@@ -164,8 +164,8 @@ def test_within_the_bound_differences_between_clients_die_out(graph, share, seed
     task = tacit.quadratic(
         torch.zeros(n, 3, 3, dtype=torch.float64), torch.zeros(n, 3).double(), theta0=start
     )
-    run = tacit.simulate(
-        ALGORITHMS["dsg-rms"](lr=1.0, protection=NormVector(tau)), task, graph, steps=60
+    run = tacit.run(
+        task, ALGORITHMS["dsg-rms"](lr=1.0, protection=NormVector(tau)), graph, steps=60
     )
     # Shifts cancel in the mean.
     torch.testing.assert_close(run.theta.mean(0), start.mean(0), rtol=0, atol=1e-12)
@@ -177,7 +177,7 @@ def test_a_tau_beyond_its_bound_is_cautioned_about(heterogeneous, graph):
     for name in ("dsg-rms", "edsg-rms"):
         strong = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
         with pytest.warns(Caution, match=r"strength 0\.9 is beyond the bound 0\.\d+ of Theorem"):
-            tacit.simulate(strong, heterogeneous, graph, steps=1)
+            tacit.run(heterogeneous, strong, graph, steps=1)
         weak = Simulation(
             Setting(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph)
         )
@@ -192,9 +192,9 @@ def test_exact_diffusion_refuses_a_matrix_that_is_not_positive_definite_and_offe
     assert eager.smallest_eigenvalue < 0
     for name in ("edsg", "edsg-rms"):
         with pytest.raises(Misuse, match="positive definite") as refusal:
-            tacit.simulate(ALGORITHMS[name](lr=0.1), heterogeneous, eager, steps=1)
+            tacit.run(heterogeneous, ALGORITHMS[name](lr=0.1), eager, steps=1)
         assert "(I + W)/2" in refusal.value.remedy
-        tacit.simulate(ALGORITHMS[name](lr=0.1), heterogeneous, eager.lazy(), steps=1)
+        tacit.run(heterogeneous, ALGORITHMS[name](lr=0.1), eager.lazy(), steps=1)
 
 
 def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings, strategies as st
 
+import tacit
 from tacit import (
     DPDSGT,
     DSGT,
@@ -17,7 +18,6 @@ from tacit import (
     Simulation,
     Topology,
     quadratic,
-    simulate,
 )
 
 ITERATIONS = 12
@@ -188,11 +188,11 @@ def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind)
     topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.8, seed=seed)
     graph = topology.mixing("sinkhorn")
     task = quadratics(5, seed)
-    exact = simulate(LPPA(lr=0.04, noise=law), task, graph, steps=600, seed=seed)
+    exact = tacit.run(task, LPPA(lr=0.04, noise=law), graph, steps=600, seed=seed)
     scale = max(1.0, law.scale)
     torch.testing.assert_close(exact.theta, task.optimum.expand(5, P), rtol=0, atol=1e-8 * scale)
 
-    biased = simulate(DPDSGT(lr=0.04, noise=law), task, graph, steps=600, seed=seed)
+    biased = tacit.run(task, DPDSGT(lr=0.04, noise=law), graph, steps=600, seed=seed)
     total = biased.state.gamma.sum(0) - biased.state.grad.sum(0)
     A = torch.stack([part[0] for part in task.parts]).sum(0)
     missed = task.optimum - torch.linalg.solve(A, total)
@@ -263,6 +263,6 @@ def test_more_local_steps_make_consensus_worse():
     task = quadratics(5, 1)
     apart = []
     for local_steps in (1, 5):
-        run = simulate(DSGT(lr=0.02, local_steps=local_steps), task, graph, steps=20)
+        run = tacit.run(task, DSGT(lr=0.02, local_steps=local_steps), graph, steps=20)
         apart.append(run.history[-1].consensus_distance)
     assert apart[1] > apart[0]

@@ -115,7 +115,7 @@ def test_the_limit_is_the_optimum_of_the_regularized_objective(algorithm):
     task = quadratics(5, 7)
     optimum = regularized_optimum(task, 0.5)
     assert float((optimum - task.optimum).norm()) > 0.01
-    run = tacit.simulate(algorithm, task, RING, steps=600, seed=1)
+    run = tacit.run(task, algorithm, RING, steps=600, seed=1)
     torch.testing.assert_close(run.theta, optimum.expand(5, P), rtol=0, atol=1e-6)
 
 
@@ -128,7 +128,7 @@ def test_local_adam_misses_the_optimum_however_small_its_steps():
         missed = {}
         for optimizer in ("sgd", "adam"):
             algorithm = tacit.DSG(lr=rate, optimizer=optimizer)
-            run = tacit.simulate(algorithm, task, graph, steps=int(10 / rate))
+            run = tacit.run(task, algorithm, graph, steps=int(10 / rate))
             missed[optimizer] = float((run.theta - task.optimum).abs().max())
         assert missed["sgd"] < 1e-9
         assert missed["adam"] > 0.3

@@ -31,7 +31,7 @@ def parts():
 
 
 def task(**options):
-    return tacit.Task.from_module(net(), parts(), local=["2"], **options)
+    return tacit.Task(net(), parts(), local=["2"], **options)
 
 
 def gradient(body, head, x, y):
@@ -82,7 +82,7 @@ def loops(algorithm, lr, local_lr=None, clip=None):
 def test_the_trajectory_is_that_of_plain_loops(name, gradients):
     lr = Exponential(0.4, decay=0.8, every=2)
     algorithm = tacit.ALGORITHMS[name](lr=lr)
-    run = tacit.simulate(algorithm, task(), GRAPH, steps=STEPS, gradients=gradients)
+    run = tacit.run(task(), algorithm, GRAPH, steps=STEPS, gradients=gradients)
     theta, phi = loops(name, lr)
     np.testing.assert_allclose(run.theta.numpy(), theta, rtol=0, atol=1e-12)
     np.testing.assert_allclose(run.local.numpy(), phi, rtol=0, atol=1e-12)
@@ -90,19 +90,19 @@ def test_the_trajectory_is_that_of_plain_loops(name, gradients):
 
 def test_their_own_step_size_and_clipping_of_what_travels():
     found = task(local_lr=0.05).clipped(0.1)
-    run = tacit.simulate(tacit.DPSGD(lr=0.3), found, GRAPH, steps=STEPS, gradients="looped")
+    run = tacit.run(found, tacit.DPSGD(lr=0.3), GRAPH, steps=STEPS, gradients="looped")
     theta, phi = loops("d-psgd", lambda t: 0.3, local_lr=0.05, clip=0.1)
     np.testing.assert_allclose(run.theta.numpy(), theta, rtol=0, atol=1e-12)
     np.testing.assert_allclose(run.local.numpy(), phi, rtol=0, atol=1e-12)
 
 
 def test_only_shared_numbers_travel():
-    run = tacit.simulate(tacit.LPPA(lr=0.1), task(), GRAPH, steps=3, transcript=True)
+    run = tacit.run(task(), tacit.LPPA(lr=0.1), GRAPH, steps=3, transcript=True)
     widths = {message.rows.shape[1] for message in run.transcript.messages}
     assert widths == {16}
-    whole = tacit.Task.from_module(net(), parts())
+    whole = tacit.Task(net(), parts())
     assert whole.parameters == 16 + 10
-    other = tacit.simulate(tacit.LPPA(lr=0.1), whole, GRAPH, steps=3)
+    other = tacit.run(whole, tacit.LPPA(lr=0.1), GRAPH, steps=3)
     assert run.history[-1].bytes_sent == other.history[-1].bytes_sent * 16 // 26
 
 
@@ -119,7 +119,7 @@ def test_a_gradient_computed_again_starts_from_the_same_local_parameters():
 
 
 def sampled():
-    return tacit.Task.from_module(net(), parts(), batch_size=3, local=["2"])
+    return tacit.Task(net(), parts(), batch_size=3, local=["2"])
 
 
 def test_a_sample_moves_the_sum_of_clipped_gradients_by_more_than_the_bound():
@@ -152,9 +152,9 @@ def test_a_guarantee_for_one_sample_is_refused_and_one_for_a_client_is_kept():
     algorithm = tacit.PrivateSGD(lr=0.1)
     promise = tacit.Privacy(epsilon=8, delta=1e-3, clip=0.5)
     with pytest.raises(tacit.Misuse, match='unit = "client"'):
-        tacit.simulate(algorithm, sampled(), GRAPH, steps=2, privacy=promise)
+        tacit.run(sampled(), algorithm, GRAPH, steps=2, privacy=promise)
     promise = tacit.Privacy(epsilon=20, delta=1e-2, unit="client", clip=0.5)
-    run = tacit.simulate(algorithm, sampled(), GRAPH, steps=3, privacy=promise)
+    run = tacit.run(sampled(), algorithm, GRAPH, steps=3, privacy=promise)
     assert run.setting.algorithm.budget.spent(3) <= 20
     assert torch.equal(run.theta, run.theta[:1].expand_as(run.theta))
     assert not torch.equal(run.local[0], run.local[1])
@@ -173,10 +173,10 @@ def test_what_a_client_sends_stays_within_its_bound_whatever_its_local_parameter
 
 def test_the_audit_is_about_shared_parameters_and_says_so():
     algorithm = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(2.0))
-    whole = tacit.Task.from_module(net(), parts(), batch_size=3)
+    whole = tacit.Task(net(), parts(), batch_size=3)
     found, other = (
         tacit.audit(
-            tacit.simulate(algorithm, one.clipped(0.5), GRAPH, steps=8),
+            tacit.run(one.clipped(0.5), algorithm, GRAPH, steps=8),
             adversary="curious(1)",
             iterations=3,
             attacks=False,
@@ -192,7 +192,7 @@ def test_the_audit_is_about_shared_parameters_and_says_so():
     assert theirs.per_sample is not None
     assert ours.per_sample is None
     assert "local parameters" in why_not_attackable(sampled())
-    run = tacit.simulate(tacit.DSGT(lr=0.1), sampled(), GRAPH, steps=3)
+    run = tacit.run(sampled(), tacit.DSGT(lr=0.1), GRAPH, steps=3)
     with pytest.raises(tacit.Misuse, match="not measured for models with local"):
         tacit.audit(run, "malicious(1):echo", iterations=2, attacks=False)
 
@@ -200,9 +200,9 @@ def test_the_audit_is_about_shared_parameters_and_says_so():
 def test_exact_solvers_and_missing_step_sizes_are_refused():
     pdmm = tacit.PDMM(rho=0.5, solver=tacit.QuadraticSolver(mu=0.1))
     with pytest.raises(tacit.Misuse, match="local_lr"):
-        tacit.simulate(pdmm, task(), GRAPH, steps=1)
-    run = tacit.simulate(pdmm, task(local_lr=0.1), GRAPH, steps=2)
+        tacit.run(task(), pdmm, GRAPH, steps=1)
+    run = tacit.run(task(local_lr=0.1), pdmm, GRAPH, steps=2)
     assert run.local.shape == (CLIENTS, 10)
     exact = tacit.PDMM(rho=0.5, solver=tacit.ExactSolver())
     with pytest.raises(tacit.Misuse, match="exact solver"):
-        tacit.simulate(exact, task(local_lr=0.1), GRAPH, steps=1)
+        tacit.run(task(local_lr=0.1), exact, GRAPH, steps=1)

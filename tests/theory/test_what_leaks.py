@@ -378,7 +378,7 @@ def separable(clients, seed):
     def proximal(linear, curvature, a, b):
         return (b - linear) / (a + curvature)
 
-    task = tacit.Task.from_loss(loss, list(zip(a, b, strict=True)), theta0=start)
+    task = tacit.Task(start, list(zip(a, b, strict=True)), loss=loss)
     return task.with_proximal(proximal), a, b
 
 

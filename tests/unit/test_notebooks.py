@@ -14,7 +14,7 @@ from tacit.core.notebooks import html_table
 def run():
     task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.ones(5, 2))
     graph = tacit.Topology.ring(5).mixing("metropolis")
-    return tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=4)
+    return tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=4)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_bar_in_a_notebook_needs_no_widgets(monkeypatch):
     monkeypatch.setattr("rich._console", Console(force_jupyter=True))
     task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=20, progress=True)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=20, progress=True)
     assert shown[0]["text/plain"] == "0 of 20 iterations"
     last = f"20 of 20 iterations: {run.history[-1].describe()}"
     assert shown[-1]["text/plain"] == last

@@ -16,7 +16,7 @@ def test_every_public_name_is_there_and_no_other():
 
 
 def test_the_core_needs_only_torch_numpy_scipy_and_networkx():
-    """`import tacit` and `tacit.simulate` run where config and plots are not installed."""
+    """`import tacit` and `tacit.run` run where config and plots are not installed."""
     code = """
 import sys
 for absent in (
@@ -25,11 +25,11 @@ for absent in (
     sys.modules[absent] = None
 import torch, tacit
 task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
-run = tacit.simulate(tacit.LPPA(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=3)
+run = tacit.run(task, tacit.LPPA(lr=0.1), tacit.Topology.ring(3).mixing("metropolis"), steps=3)
 assert run.theta.shape == (3, 2)
 # They take as long to import as all of Tacit.
 assert not {"scipy.stats", "scipy.optimize", "scipy.spatial"} & set(sys.modules)
-print(tacit.Task.from_module, "fine")
+print(tacit.Task, "fine")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history
-from tacit.tasks import Task
+from tacit.tasks import Objective, Task
 
 NODES, DEGREE = 5, 2
 PARAMETERS = 50_000
@@ -32,7 +32,7 @@ ROUND = 10  # iterations
 TIMEOUT = 240.0  # seconds for a federation to finish
 
 
-def target(name: str) -> Task:
+def target(name: str) -> Objective:
     """The task of node n0, n1, …: minimise ‖θ − c‖²/2, which takes next to no time."""
     return _task([int(name[1:])])
 
@@ -144,12 +144,12 @@ def _addresses(ports: list[int]) -> dict[str, str]:
     return {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
 
 
-def _task(nodes: Iterable[int]) -> Task:
+def _task(nodes: Iterable[int]) -> Objective:
     centres = [
         torch.randn(PARAMETERS, generator=torch.Generator().manual_seed(node)) for node in nodes
     ]
-    return Task.from_loss(
-        lambda theta, c: (theta - c).square().sum() / 2, centres, torch.zeros(PARAMETERS)
+    return Task(
+        torch.zeros(PARAMETERS), centres, loss=lambda theta, c: (theta - c).square().sum() / 2
     )
 
 

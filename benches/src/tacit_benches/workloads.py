@@ -37,9 +37,9 @@ from tacit.core.schedules import Exponential
 from tacit.engines.setting import Generator, Setting
 from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, Topology
-from tacit.tasks import Task
+from tacit.tasks import Objective, Task
+from tacit.tasks.module_task import Init
 from tacit.tasks.parts import Parts
-from tacit.tasks.task import Init
 
 CLASSES = 10
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
@@ -127,10 +127,10 @@ class Workload:
         module = models.build(self.model, self.shape, CLASSES, **self.options, **text)
         return models.lora(module, self.lora, train=["linear"]) if self.lora else module
 
-    def task(self, images: Images) -> Task:
+    def task(self, images: Images) -> Objective:
         owned = torch.arange(len(images.x)).view(self.clients, self.samples)
         parts = Parts.split((images.x, images.y), owned.unbind())
-        return Task.from_module(
+        return Task(
             self.module(), parts, batch_size=self.batch_size, test=images.test, init=self.init
         )
 

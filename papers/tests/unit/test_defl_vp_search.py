@@ -31,7 +31,7 @@ def quadratic():
 
 def models(algorithm, steps=3):
     graph = tacit.Topology.ring(4).mixing("metropolis")
-    return tacit.simulate(algorithm, quadratic(), graph, steps=steps).theta
+    return tacit.run(quadratic(), algorithm, graph, steps=steps).theta
 
 
 def test_a_local_epoch_is_descent_by_each_client_before_the_models_are_averaged():

@@ -44,7 +44,7 @@ def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_lo
     draw = torch.Generator().manual_seed(0)
     # All have equally many samples of each class, so that all are candidates.
     *parts, test = [(torch.randn(30, 5, generator=draw), torch.arange(30) % 2) for _ in range(4)]
-    task = tacit.Task.from_module(nn.Linear(5, 2), parts, batch_size=5, test=test)
+    task = tacit.Task(nn.Linear(5, 2), parts, batch_size=5, test=test)
     models = torch.randn(3, task.parameters, generator=draw)
     found = loss_membership(task, models, 0, MeasureContext())
 

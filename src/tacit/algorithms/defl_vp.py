@@ -71,7 +71,7 @@ class DeFLVP(Algorithm):
     >>> task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
     >>> graph = tacit.Topology.ring(4).mixing("metropolis")
     >>> algorithm = tacit.DeFLVP(lr=0.01, private_variates=True, codec=tacit.Identity())
-    >>> run = tacit.simulate(algorithm, task, graph, steps=10)
+    >>> run = tacit.run(task, algorithm, graph, steps=10)
     >>> tuple(run.theta.shape)
     (4, 2)
     """

@@ -44,7 +44,7 @@ class LPPA(MomentumAlgorithm):
     >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
     >>> graph = tacit.Topology.ring(4).mixing("metropolis")
     >>> algorithm = tacit.LPPA(lr=0.2, noise=tacit.Laplace(1.0))
-    >>> run = tacit.simulate(algorithm, task, graph, steps=300)
+    >>> run = tacit.run(task, algorithm, graph, steps=300)
     >>> bool((run.theta - task.optimum).abs().max() < 1e-6)
     True
     """

@@ -30,7 +30,7 @@ class PDMM(Splitting):
     >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
     >>> graph = tacit.Topology.ring(4).mixing("metropolis")
     >>> algorithm = tacit.PDMM(rho=0.4, solver=tacit.ExactSolver())
-    >>> run = tacit.simulate(algorithm, task, graph, steps=100)
+    >>> run = tacit.run(task, algorithm, graph, steps=100)
     >>> bool((run.theta - task.optimum).abs().max() < 1e-6)
     True
     """

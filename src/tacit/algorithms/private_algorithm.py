@@ -15,7 +15,7 @@ from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.population import Population
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit.tasks.parts import Parts
 
 
@@ -80,7 +80,7 @@ def misplaced_clip(name: str, bound: object) -> Misuse:
 
 
 def prepare(
-    algorithm: Algorithm, promise: Privacy | None, task: Task, graph: Graph, steps: int
+    algorithm: Algorithm, promise: Privacy | None, task: Objective, graph: Graph, steps: int
 ) -> Algorithm:
     """The algorithm with the noise that keeps a promise for so many iterations of a task.
 
@@ -120,7 +120,7 @@ def prepare(
     return prepared
 
 
-def population(promise: Privacy, task: Task, clients: int, steps: int) -> Population:
+def population(promise: Privacy, task: Objective, clients: int, steps: int) -> Population:
     """The public facts on which the guarantee for a task depends.
 
     A node knows its own part of the data only; the promise says how many samples all have.
@@ -138,7 +138,7 @@ def population(promise: Privacy, task: Task, clients: int, steps: int) -> Popula
     return Population(clients, samples, batch, task.parameters, max(1, steps))
 
 
-def _require_same_population(algorithm: PrivateAlgorithm, task: Task, graph: Graph) -> None:
+def _require_same_population(algorithm: PrivateAlgorithm, task: Objective, graph: Graph) -> None:
     """Raise Misuse if an algorithm was prepared for another task."""
     if algorithm.mechanism is None:
         return
@@ -152,7 +152,7 @@ def _require_same_population(algorithm: PrivateAlgorithm, task: Task, graph: Gra
         )
 
 
-def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> list[str]:
+def sampling_remarks(algorithm: Algorithm, task: Objective, precision: Precision) -> list[str]:
     """What a user must know about a guarantee for single samples of this task."""
     budget = algorithm.budget
     if budget is None or budget.unit != "sample":
@@ -171,7 +171,7 @@ def sampling_remarks(algorithm: Algorithm, task: Task, precision: Precision) -> 
     return remarks
 
 
-def data_cautions(algorithm: Algorithm, task: Task) -> list[str]:
+def data_cautions(algorithm: Algorithm, task: Objective) -> list[str]:
     """What a guarantee assumes of the clients' data, if that could not be checked."""
     budget = algorithm.budget
     if budget is None or math.isinf(budget.epsilon):
@@ -185,7 +185,7 @@ def data_cautions(algorithm: Algorithm, task: Task) -> list[str]:
     ]
 
 
-def require_samples(task: Task) -> tuple[Parts, int]:
+def require_samples(task: Objective) -> tuple[Parts, int]:
     """The data of a task, of which samples can be drawn, and how many a client draws on average.
 
     Raises:

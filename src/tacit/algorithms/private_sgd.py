@@ -174,7 +174,7 @@ class PrivateSGD(PrivateAlgorithm):
             raise Misuse(
                 "private-sgd has no guarantee to keep.",
                 "Give one: [privacy] epsilon = 3 in a configuration, or "
-                "simulate(…, privacy=tacit.Privacy(epsilon=3)).",
+                "tacit.run(…, privacy=tacit.Privacy(epsilon=3)).",
             )
         return self.mechanism
 

@@ -46,7 +46,7 @@ class PushSum(MomentumAlgorithm):
     >>> import torch, tacit
     >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
     >>> graph = tacit.Topology.directed_ring(4).mixing("out-degree")
-    >>> run = tacit.simulate(tacit.PushSum(lr=0.2), task, graph, steps=100)
+    >>> run = tacit.run(task, tacit.PushSum(lr=0.2), graph, steps=100)
     >>> bool((run.theta - task.optimum).abs().max() < 1e-6)
     True
     """

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.algorithms.algorithm import options_of
 from tacit.core.errors import Caution
-from tacit.engines.simulate import simulate
+from tacit.engines.running import run
 from tacit.graph import Topology
 from tacit.privacy.guarantee import Privacy
 from tacit.report.numbers import format_bytes
@@ -140,8 +140,11 @@ def _traffic(kind: type[Algorithm], parameters: int) -> dict[str, int]:
     """
     clients = 3
     parts = list(torch.zeros(clients, 1, parameters))
-    task = Task.from_loss(
-        lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters), batch_size=1
+    task = Task(
+        torch.zeros(parameters),
+        parts,
+        loss=lambda theta, x: (theta - x).square().sum(),
+        batch_size=1,
     )
     # This graph meets the requirements of all algorithms.
     graph = Topology.ring(clients).mixing("metropolis", lazy=True)
@@ -155,18 +158,18 @@ def _traffic(kind: type[Algorithm], parameters: int) -> dict[str, int]:
     promise = Privacy(epsilon=math.inf) if kind.keeps_guarantee else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        run = simulate(
-            kind(**options),
+        made = run(
             task,
+            kind(**options),
             graph,
             steps=1,
             gradients="looped",
             privacy=promise,
             transcript=True,
         )
-    assert run.transcript is not None
+    assert made.transcript is not None
     at_start, at_end = (
-        [message for message in run.transcript.messages if message.tick == tick] for tick in (0, 1)
+        [message for message in made.transcript.messages if message.tick == tick] for tick in (0, 1)
     )
     links, per_link = len(graph.edges), len(at_end)
     if any(message.verb == "average" for message in at_end):
@@ -174,7 +177,7 @@ def _traffic(kind: type[Algorithm], parameters: int) -> dict[str, int]:
     elif kind.needs_total:
         # One message up and one down, on each edge of the tree.
         links, per_link = 2 * (clients - 1), len(at_end) // 2
-    before, after = (record.bytes_sent for record in run.history)
+    before, after = (record.bytes_sent for record in made.history)
     return {
         "messages_per_iteration": per_link,
         "messages_at_start": len(at_start),

@@ -26,11 +26,12 @@ from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
 from tacit.engines.gradients.personal import check_local
 from tacit.engines.group import Hosted
+from tacit.engines.running import epoch_length
 from tacit.engines.setting import Setting, check_fit
 from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.record.transcript import Keep, Transcript
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit.tasks.parts import Parts
 
 
@@ -48,7 +49,7 @@ class Experiment:
 
     config: Config
     graph: Graph
-    task: Task
+    task: Objective
     algorithm: Algorithm
     round_length: int
     dataset: Dataset | None
@@ -152,7 +153,7 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
 
 
 def make_algorithm_for(
-    config: Config, task: Task, graph: Graph, reserve: int = 0
+    config: Config, task: Objective, graph: Graph, reserve: int = 0
 ) -> tuple[Algorithm, int]:
     """Make the algorithm of a configuration for its task; return it and the round's iterations.
 
@@ -162,9 +163,7 @@ def make_algorithm_for(
     draft = make_algorithm(name, options, round_length=1, steps=1)
     with prefix_errors("[algorithm]"):
         check_fit(draft, task)
-    # Each of several local steps uses a batch, so a round has fewer iterations than batches.
-    epoch = max(1, task.steps_per_epoch // draft.gradients_per_step)
-    round_length = config.run.iterations_per_round or epoch
+    round_length = config.run.iterations_per_round or epoch_length(task, draft)
     steps = round_length * config.run.rounds
     algorithm = make_algorithm(name, options, round_length, steps)
     algorithm = with_guarantee(config, algorithm, task, graph, steps + reserve)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,23 +22,7 @@ from tacit.graph import (
     Topology,
     World,
 )
-
-TOPOLOGIES: dict[str, Callable[..., Topology]] = {
-    "ring": Topology.ring,
-    "directed-ring": Topology.directed_ring,
-    "complete": Topology.complete,
-    "star": Topology.star,
-    "grid": Topology.grid,
-    "torus": Topology.torus,
-    "random-regular": Topology.random_regular,
-    "erdos-renyi": Topology.erdos_renyi,
-    "random-geometric": Topology.random_geometric,
-    "exponential": Topology.exponential,
-    "random-directed": Topology.random_directed,
-    "edges": Topology.from_edges,
-    "edge-file": Topology.from_edge_file,
-}
-
+from tacit.graph.named import TOPOLOGIES
 
 # Kinds of graphs that change, and the key that each of them needs or may have.
 CHANGING = {"matchings": "of", "phases": "phases"}

@@ -8,11 +8,11 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse, prefix_errors
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Privacy
-from tacit.tasks import Task
+from tacit.tasks import Objective
 
 
 def with_guarantee(
-    config: Config, algorithm: Algorithm, task: Task, graph: Graph, steps: int
+    config: Config, algorithm: Algorithm, task: Objective, graph: Graph, steps: int
 ) -> Algorithm:
     """The algorithm with the noise that keeps the promise of [privacy] for so many iterations.
 

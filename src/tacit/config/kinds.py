@@ -38,7 +38,7 @@ def options_of_member(selector: str, name: str) -> set[str] | None:
 
 
 def _graph(kind: str) -> list[str]:
-    from tacit.config.graphs import TOPOLOGIES
+    from tacit.graph.named import TOPOLOGIES
 
     if kind == "matrix":
         return ["matrix"]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of, state_type
-from tacit.algorithms.private_algorithm import misplaced_clip
+from tacit.algorithms.named import check_options
 from tacit.algorithms.solvers import SOLVERS, Solver
 from tacit.compression import CODECS, Codec
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
@@ -71,15 +71,7 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
     """
     kind = algorithm_class(name, "algorithm.name")
     hints = get_type_hints(kind)
-    for option in options:
-        if option == "clip" and kind.keeps_guarantee and option not in options_of(kind):
-            raise misplaced_clip(name, options[option])
-        if option not in options_of(kind) and option in kind.unsupported:
-            raise Misuse(
-                f"algorithm.{option} is not an option of {name}: {kind.unsupported[option]}.",
-                "Leave it out, or choose another algorithm: see docs/guides/optimizers.md.",
-            )
-    _check_fields("algorithm", name, kind, options)
+    check_options(name, kind, options, "algorithm.")
     values: dict[str, Any] = {}
     for option, value in options.items():
         key = f"algorithm.{option}"

@@ -19,13 +19,13 @@ from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.randomness import derive_key
 from tacit.data.partitions import Partition, partition
-from tacit.tasks import Task, adaptive_filtering, localization
+from tacit.tasks import Objective, Task, adaptive_filtering, localization
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.metrics.metric import Function, Metrics, find_metrics
 from tacit.tasks.parts import Parts
 
 PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
-TASKS: dict[str, Callable[..., Task]] = {
+TASKS: dict[str, Callable[..., Objective]] = {
     "adaptive-filtering": adaptive_filtering,
     "localization": localization,
 }
@@ -38,7 +38,7 @@ def make_training_task(
     parts: Parts | Sequence[tuple[Tensor, Tensor]] | data.Dataset,
     test: tuple[Tensor, Tensor] | None,
     target: data.Target | None = None,
-) -> Task:
+) -> Objective:
     """Make the task of training the configured model.
 
     Args:
@@ -55,7 +55,7 @@ def make_training_task(
             augment = data.Augment(section.crop, section.flip)
             augment.check(shape)
     with prefix_errors("[model]"):
-        return Task.from_module(
+        return Task(
             make_model(config.model, shape, classes, config.run.seed),
             parts,
             target=target,
@@ -68,13 +68,13 @@ def make_training_task(
         )
 
 
-def clip_gradients(config: Config, task: Task) -> Task:
+def clip_gradients(config: Config, task: Objective) -> Objective:
     """The task with the gradient clipping of run.clip, if that is set."""
     clip = config.run.clip
     return task if clip is None else task.clipped(clip.bound, clip.norm)
 
 
-def add_metrics(config: Config, task: Task) -> Task:
+def add_metrics(config: Config, task: Objective) -> Objective:
     """The task with the metrics of run.metrics, if that is set."""
     metrics = make_metrics(config)
     return task if metrics is None else task.with_metrics(metrics, "run.metrics")
@@ -152,7 +152,7 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
         )
 
 
-def make_task(section: TaskSection, clients: int) -> Task:
+def make_task(section: TaskSection, clients: int) -> Objective:
     """Make a task that generates its own data, for a graph with this many clients."""
     name = section.name
     if name not in TASKS:

@@ -7,7 +7,7 @@ function does as well; one that returns True, or the reason as text, ends the ru
 >>> task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
 >>> graph = tacit.Topology.ring(3).mixing("metropolis")
 >>> stop = tacit.callbacks.EarlyStopping("loss.mean", patience=3)
->>> run = tacit.simulate(tacit.DSG(lr=1.0), task, graph, steps=99, record_every=1, callbacks=[stop])
+>>> run = tacit.run(task, tacit.DSG(lr=1.0), graph, steps=99, record_every=1, callbacks=[stop])
 >>> run.history[-1].step
 4
 """

@@ -43,7 +43,7 @@ class Lying(WrappedAlgorithm):
     >>> task = tacit.quadratic(torch.eye(2).repeat(6, 1, 1), torch.ones(6, 2))
     >>> graph = tacit.Topology.complete(6).mixing("metropolis")
     >>> algorithm = Lying(tacit.Robust(tacit.DSG(lr=0.2), "trimmed-mean"), liars=(3,))
-    >>> run = tacit.simulate(algorithm, task, graph, steps=60)
+    >>> run = tacit.run(task, algorithm, graph, steps=60)
     >>> bool((run.theta[0] - 1).abs().max() < 0.1)
     True
     """

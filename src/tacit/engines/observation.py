@@ -15,7 +15,7 @@ from tacit.engines.model_scores import CommonScores, OwnScores
 from tacit.record.history import SCALARS, Record, Spread
 from tacit.tasks.client_tests import ClientTests
 from tacit.tasks.evaluation import Evaluation, NoScores
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 MAX_EVALUATED_CLIENTS = 32
 
@@ -80,7 +80,7 @@ def observe(
     )
 
 
-def recordable(task: Task, algorithm: Algorithm) -> Task:
+def recordable(task: Objective, algorithm: Algorithm) -> Objective:
     """The task without what records of a run with a guarantee must not have.
 
     Without a test set the loss would be computed from the training data, and so is the optimum. The
@@ -92,7 +92,7 @@ def recordable(task: Task, algorithm: Algorithm) -> Task:
     return replace(task, evaluation=NoScores(), optimum=None)
 
 
-def recorded_columns(task: Task) -> list[str]:
+def recorded_columns(task: Objective) -> list[str]:
     """The columns that records of a run of this task have."""
     evaluation, own = task.evaluation, task.own_tests
     counted: tuple[str, ...] = ("accuracy",) if evaluation.has_accuracy else ()

@@ -8,14 +8,18 @@ from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines.setting import Generator
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
 
 def make_randomness(
-    prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool, secret: bytes | None = None
+    prg: Generator | KeyRing,
+    seed: int,
+    task: Objective,
+    pool: WorkerPool,
+    secret: bytes | None = None,
 ) -> Randomness:
     """The source of all clients' noise, and of the samples of private sums.
 

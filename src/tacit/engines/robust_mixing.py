@@ -66,7 +66,7 @@ class Robust(WrappedAlgorithm):
     >>> task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.ones(5, 2))
     >>> graph = tacit.Topology.complete(5).mixing("metropolis")
     >>> algorithm = tacit.Robust(tacit.DSG(lr=0.2), "trimmed-mean", liars=1)
-    >>> tacit.simulate(algorithm, task, graph, steps=10).theta.shape
+    >>> tacit.run(task, algorithm, graph, steps=10).theta.shape
     torch.Size([5, 2])
     """
 

@@ -67,9 +67,9 @@ class Run:
         Example:
             >>> import torch, tacit
             >>> parts = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(3)]
-            >>> task = tacit.Task.from_module(torch.nn.Linear(4, 3), parts)
+            >>> task = tacit.Task(torch.nn.Linear(4, 3), parts)
             >>> graph = tacit.Topology.ring(3).mixing("metropolis")
-            >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=5)
+            >>> run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=5)
             >>> run.module(client=0)
             Linear(in_features=4, out_features=3, bias=True)
         """
@@ -78,7 +78,7 @@ class Run:
         if not isinstance(loss, ModuleLoss):
             raise Misuse(
                 "The task was made from a loss, not from a module.",
-                "Use run.theta, or make the task with Task.from_module.",
+                "Use run.theta, or make the task of a module: tacit.Task(module, clients).",
             )
         rows = self.theta
         if task.local is not None and self.local is not None:

@@ -15,8 +15,8 @@ from tacit.core.devices import Precision, check_precision
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.personal import check_local
 from tacit.graph import Graph, GraphSchedule, Participation, Topology, World
+from tacit.tasks import Objective
 from tacit.tasks.metrics.metric import Metrics
-from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
@@ -48,7 +48,7 @@ class Setting:
     """
 
     algorithm: Algorithm
-    task: Task
+    task: Objective
     graph: Graph
     seed: int = 0
     device: torch.device | str = "cpu"
@@ -92,9 +92,9 @@ class Setting:
         if isinstance(self.graph, GraphSchedule):
             raise Misuse(
                 "The graph of a setting is a schedule.",
-                "Give Setting(graph=schedule.union, schedule=schedule), or use tacit.simulate.",
+                "Give Setting(graph=schedule.union, schedule=schedule), or use tacit.run.",
             )
-        for name, kind in (("task", Task), ("graph", Graph)):
+        for name, kind in (("task", Objective), ("graph", Graph)):
             if not isinstance(value := getattr(self, name), kind):
                 raise Misuse(
                     f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}."
@@ -131,7 +131,7 @@ class Setting:
             )
 
 
-def check_fit(algorithm: Algorithm, task: Task) -> None:
+def check_fit(algorithm: Algorithm, task: Objective) -> None:
     """Raise `Misuse` if an algorithm's options do not fit the task."""
     algorithm.check_width(task.parameters)
     check_local(algorithm, task)

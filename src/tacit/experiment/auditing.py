@@ -192,7 +192,7 @@ def audit(
         >>> import tacit, torch
         >>> task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.zeros(5, 2))
         >>> graph = tacit.Topology.ring(5).mixing("metropolis")
-        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=4)
+        >>> run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=4)
         >>> audit = tacit.audit(run, "curious(1)", victim=0)
         >>> audit.results[0].verdicts[0].summary
         'curious(1) computes 3 of 5 gradients of client 0 exactly'
@@ -321,7 +321,7 @@ def save_audit(audit: Audit, folder: Path | str) -> Path:
         >>> import tempfile, tacit, torch
         >>> task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.zeros(5, 2))
         >>> graph = tacit.Topology.ring(5).mixing("metropolis")
-        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=4)
+        >>> run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=4)
         >>> folder = run.save(tempfile.mkdtemp())
         >>> tacit.save_audit(tacit.audit(run, "curious(1)"), folder).name
         'report.html'

@@ -145,7 +145,7 @@ def load(folder: Path | str) -> SavedRun:
         >>> import tempfile, torch, tacit
         >>> graph = tacit.Topology.ring(3).mixing("metropolis")
         >>> task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.randn(3, 2))
-        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=50)
+        >>> run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=50)
         >>> saved = tacit.load(run.save(tempfile.mkdtemp()))
         >>> torch.equal(saved.theta, run.theta), saved.step
         (True, 50)

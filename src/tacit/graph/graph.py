@@ -41,13 +41,13 @@ class Topology(BaseTopology):
     'ring(5), metropolis weights: 5 clients, 10 directed edges, spectral gap 0.461'
     """
 
-    def mixing(self, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
+    def mixing(self, rule: str | None = None, *, lazy: bool = False, **options: Any) -> Graph:
         """Give the edges weights.
 
         Args:
             rule: "metropolis" or "laplacian" (undirected topologies) or "sinkhorn" (any topology),
                 which are doubly stochastic; or "out-degree" (any topology), whose columns only
-                sum to one.
+                sum to one. Default: "metropolis", or "sinkhorn" on a directed topology.
             lazy: Use (I + W)/2 instead of W; see `Graph.lazy`.
             options: `kappa` of "laplacian"; `seed` of "sinkhorn", which draws random weights.
 
@@ -58,6 +58,8 @@ class Topology(BaseTopology):
         [0.25, 0.25, 0.25, 0.25]
         """
         check_flag("lazy", lazy)
+        if rule is None:
+            rule = "sinkhorn" if self.directed else "metropolis"
         self._require_connected()
         weights = mixing_weights(rule, self.edges, self.clients, self.directed, options)
         graph = Graph(self, weights, rule)

@@ -77,7 +77,7 @@ def keyed(module: nn.Module) -> nn.Module:
     """A copy of a module whose dropout is keyed by sample instead of drawn from a hidden stream.
 
     Replaces `nn.Dropout` and its variants, and the dropout of `nn.MultiheadAttention`, also inside
-    of `nn.TransformerEncoderLayer` and others. `Task.from_module` does this by itself. In a pass
+    of `nn.TransformerEncoderLayer` and others. `Task` does this by itself. In a pass
     without keys, as in evaluation, nothing is dropped.
 
     Args:

@@ -97,7 +97,7 @@ def lora(
         train: Names of layers that are trained as a whole, such as a new last layer.
 
     Returns:
-        A module for `Task.from_module`. `merge_lora` turns it into a plain one.
+        A module for `Task`. `merge_lora` turns it into a plain one.
 
     Raises:
         Misuse: If a name is none of a suitable layer, or there is no such layer.

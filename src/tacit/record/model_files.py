@@ -19,8 +19,8 @@ from torch import Tensor
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json, replacing, write_json
 from tacit.tasks.flat import FlatModule, ModuleLoss
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Parts
-from tacit.tasks.task import Task
 
 FORMAT = "tacit-model-1"
 MODEL, CONSTANTS = "model.json", "constants.safetensors"
@@ -71,7 +71,7 @@ class ModelLayout:
     @classmethod
     def of(
         cls,
-        task: Task,
+        task: Objective,
         outputs: int | None = None,
         class_names: Sequence[str] = (),
         data: str = "",
@@ -206,7 +206,7 @@ def _other_tensors(flat: FlatModule) -> tuple[dict[str, str], dict[str, Tensor]]
     return tied, constants
 
 
-def _inputs(task: Task, flat: FlatModule) -> list[InputSpec]:
+def _inputs(task: Objective, flat: FlatModule) -> list[InputSpec]:
     parts = task.parts
     arrays = parts.arrays if isinstance(parts, Parts) else parts[0]  # type: ignore[index]
     names = flat.layout.names or _positional_names(flat.layout.count)

@@ -17,7 +17,7 @@ from tacit.graph import Graph
 from tacit.record import checkpoint, model_files, transcript_files
 from tacit.record.history import History
 from tacit.record.transcript import Transcript
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 MAX_DRAWN_EDGES = 2_000  # drawings with more show nothing
 NOTE = "# A run that was made in Python. This file describes it; `tacit run` cannot repeat it.\n"
@@ -26,7 +26,7 @@ NOTE = "# A run that was made in Python. This file describes it; `tacit run` can
 def save(
     folder: Path,
     algorithm: Algorithm,
-    task: Task,
+    task: Objective,
     graph: Graph,
     state: checkpoint.Checkpoint,
     history: History,
@@ -99,7 +99,7 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
 
 def _summary(
     algorithm: Algorithm,
-    task: Task,
+    task: Objective,
     state: checkpoint.Checkpoint,
     history: History,
     run: dict[str, Any],

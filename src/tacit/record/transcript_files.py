@@ -74,7 +74,7 @@ def load(folder: Path) -> tuple[Transcript, str]:
     if not index.is_file():
         raise Misuse(
             f"There is no transcript in {folder}.",
-            "Record one: give the run a [transcript] section, or simulate with transcript=True "
+            "Record one: give the run a [transcript] section, or use tacit.run(transcript=True) "
             "and save it.",
         )
     try:

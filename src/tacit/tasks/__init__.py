@@ -2,7 +2,15 @@
 
 from tacit.tasks.filtering import adaptive_filtering
 from tacit.tasks.localization import localization
+from tacit.tasks.objective import Objective
 from tacit.tasks.quadratic import least_squares, quadratic
 from tacit.tasks.task import Task
 
-__all__ = ["Task", "adaptive_filtering", "least_squares", "localization", "quadratic"]
+__all__ = [
+    "Objective",
+    "Task",
+    "adaptive_filtering",
+    "least_squares",
+    "localization",
+    "quadratic",
+]

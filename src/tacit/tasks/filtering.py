@@ -12,9 +12,9 @@ from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.tasks.evaluation import ExpectedLoss
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part
 from tacit.tasks.stream import Stream, normals, uniforms
-from tacit.tasks.task import Task
 
 
 def adaptive_filtering(
@@ -30,7 +30,7 @@ def adaptive_filtering(
     noise_variances: Tensor | Sequence[float] | None = None,
     targets: Tensor | Sequence[Sequence[float]] | None = None,
     dtype: torch.dtype = torch.float64,
-) -> Task:
+) -> Objective:
     """Client k measures d = xᵀwₖᵒ + v, and minimises ½ (d − xᵀw)².
 
     The problem of the dual-protection paper, section 5.1: x ~ N(0, σ²ₓₖ I) and v ~ N(0, σ²ᵥₖ).
@@ -59,7 +59,7 @@ def adaptive_filtering(
     Example:
         >>> import tacit
         >>> tacit.adaptive_filtering(clients=5, flip_at=2000)
-        Task(5 clients, 5 parameters, batches of 1)
+        Objective(5 clients, 5 parameters, batches of 1)
     """
     check_count("clients", clients)
     check_count("width", width)
@@ -112,7 +112,7 @@ def streaming_regression(
     batch_size: int = 1,
     exact: bool = False,
     flip_at: int | None = None,
-) -> Task:
+) -> Objective:
     """Client k measures d = xᵀwᵒ + v with Gaussian v, and minimises ½ (d − xᵀw)².
 
     The first estimates are uniform in [−1, 1], different for each client.
@@ -160,7 +160,7 @@ def streaming_regression(
 
     all_constants = (targets, noise_variances, *constants)
     expected = Stream(all_constants, 0, expectation)
-    return Task(
+    return Objective(
         loss=expected_error if exact else squared_error,
         parts=expected if exact else Stream(all_constants, batch_size * (width + 1), samples),
         batch_size=None if exact else batch_size,

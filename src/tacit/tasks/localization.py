@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.tasks.filtering import as_array, streaming_regression
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
 
@@ -25,7 +25,7 @@ def localization(
     exact: bool = False,
     batch_size: int = 1,
     dtype: torch.dtype = torch.float64,
-) -> Task:
+) -> Objective:
     """Clients at fixed anchors find a target in the plane together.
 
     The problem of the dual-protection paper, section 5.3. At time n client k at pₖ measures a
@@ -57,7 +57,7 @@ def localization(
     Example:
         >>> import tacit
         >>> tacit.localization(target=(0.5, 0.2))
-        Task(4 clients, 2 parameters, batches of 1)
+        Objective(4 clients, 2 parameters, batches of 1)
     """
     positions, goal = as_array("anchors", anchors, dtype), as_array("target", target, dtype)
     if positions.ndim != 2 or not len(positions) or positions.shape[1] != 2 or goal.shape != (2,):

@@ -59,8 +59,8 @@ class Parts:
             if len(set(sizes)) != 1 or sizes[0] < 0:
                 raise Misuse(
                     f"The arrays of client {i} have {sizes} samples (-1: no sample dimension).",
-                    "Give every client as many targets as inputs; only Task.from_loss without "
-                    "batch_size takes arrays of different lengths.",
+                    "Give every client as many targets as inputs; only the loss of a vector, "
+                    "without batch_size, takes arrays of different lengths.",
                 )
         offsets = _offsets([part[0] for part in parts])
         for i, part in enumerate(parts):

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
+from tacit.tasks.vector_task import vector_task
 
 
-def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
+def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Objective:
     """Client i minimises ½ θᵀAᵢθ − bᵢᵀθ.
 
     Args:
@@ -49,7 +50,7 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
         return _solve(A, curvature, b - linear)
 
     start = torch.zeros_like(b[0]) if theta0 is None else theta0
-    task = Task.from_loss(loss, list(zip(A, b, strict=True)), theta0=start)
+    task = vector_task(start, list(zip(A, b, strict=True)), loss)
     return task.with_optimum(_minimiser(A.sum(0), b.sum(0))).with_proximal(proximal)
 
 
@@ -58,7 +59,7 @@ def least_squares(
     y: Sequence[Tensor] | Tensor,
     theta0: Tensor | None = None,
     batch_size: int | None = None,
-) -> Task:
+) -> Objective:
     """Client i minimises ½ mean((xᵢθ − yᵢ)²).
 
     Args:
@@ -77,7 +78,7 @@ def least_squares(
         >>> import torch, tacit
         >>> x = torch.randn(5, 20, 3)
         >>> tacit.least_squares(x, x @ torch.ones(3), batch_size=4)
-        Task(5 clients, 3 parameters, batches of 4)
+        Objective(5 clients, 3 parameters, batches of 4)
     """
     parts = list(zip(x, y, strict=True))
     bad = (
@@ -96,7 +97,7 @@ def least_squares(
         return _solve(x.T @ x / len(x), curvature, x.T @ y / len(x) - linear)
 
     start = torch.zeros_like(parts[0][0][0]) if theta0 is None else theta0
-    task = Task.from_loss(loss, parts, theta0=start, batch_size=batch_size)
+    task = vector_task(start, parts, loss, batch_size)
     normal = sum((u.T @ u / len(u) for u, _ in parts), start=torch.zeros(()))
     right = sum((u.T @ v / len(u) for u, v in parts), start=torch.zeros(()))
     return task.with_optimum(_minimiser(normal, right)).with_proximal(proximal)

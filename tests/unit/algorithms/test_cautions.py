@@ -3,7 +3,8 @@ import warnings
 import pytest
 import torch
 
-from tacit import DSGT, LPPA, Misuse, Setting, Simulation, Topology, quadratic, simulate
+import tacit
+from tacit import DSGT, LPPA, Misuse, Setting, Simulation, Topology, quadratic
 from tacit.core.errors import Caution
 
 
@@ -22,7 +23,7 @@ def task(clients):
 def test_lppa_cautions_about_clients_with_a_single_neighbour(topology, exposed):
     graph = topology.mixing("metropolis")
     with pytest.warns(Caution, match=exposed):
-        simulate(LPPA(lr=0.1), task(graph.clients), graph, steps=1)
+        tacit.run(task(graph.clients), LPPA(lr=0.1), graph, steps=1)
 
 
 def test_there_is_no_caution_with_two_neighbours_or_without_masks():
@@ -31,7 +32,7 @@ def test_there_is_no_caution_with_two_neighbours_or_without_masks():
     graph = Topology.ring(4).mixing("metropolis")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        simulate(LPPA(lr=0.1), task(4), graph, steps=1)
+        tacit.run(task(4), LPPA(lr=0.1), graph, steps=1)
 
 
 def test_that_neighbour_really_can_subtract_the_masks():

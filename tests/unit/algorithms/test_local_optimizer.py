@@ -201,7 +201,7 @@ def test_the_first_gradient_follows_from_the_first_message_of_adam():
     A = torch.eye(50, dtype=torch.float64).repeat(N, 1, 1)
     task = tacit.quadratic(A, -grad, theta0=torch.zeros(N, 50, dtype=torch.float64))
     algorithm, rate = tacit.DSG(lr=0.01, optimizer="adam"), 0.01
-    run = tacit.simulate(algorithm, task, RING, steps=1, transcript=tacit.Keep())
+    run = tacit.run(task, algorithm, RING, steps=1, transcript=tacit.Keep())
     (message,) = [m for m in run.transcript.messages if m.tag == "psi"]
     # d = (1 − β₁)g/(√(1 − β₂)|g| + ϵ), times the correction.
     d = -message.rows[:N] / (rate * BiasCorrection(algorithm.betas)(0))

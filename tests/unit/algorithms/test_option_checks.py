@@ -48,7 +48,7 @@ def test_noise_of_scale_zero_is_allowed():
         tacit.MDSG(0.1, tacit.Gaussian(0)),
     ):
         task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
-        run = tacit.simulate(algorithm, task, tacit.Topology.ring(3).mixing("metropolis"), steps=2)
+        run = tacit.run(task, algorithm, tacit.Topology.ring(3).mixing("metropolis"), steps=2)
         assert bool(torch.isfinite(run.theta).all())
 
 
@@ -57,7 +57,7 @@ def test_gradient_steps_that_are_too_long_for_a_dense_graph_are_cautioned_about(
     graph = tacit.Topology.complete(120).mixing("metropolis")
     task = tacit.quadratic(torch.eye(2).double().repeat(120, 1, 1), torch.ones(120, 2).double())
     with pytest.warns(Caution, match=r"too long.*mu < 0\.042"):
-        run = tacit.simulate(tacit.PDMM(solver=tacit.GradientSolver(0.05)), task, graph, steps=60)
+        run = tacit.run(task, tacit.PDMM(solver=tacit.GradientSolver(0.05)), graph, steps=60)
     assert not float((run.theta - task.optimum).abs().max()) < 1e6
-    run = tacit.simulate(tacit.PDMM(solver=tacit.QuadraticSolver(0.05)), task, graph, steps=200)
+    run = tacit.run(task, tacit.PDMM(solver=tacit.QuadraticSolver(0.05)), graph, steps=200)
     assert float((run.theta - task.optimum).abs().max()) < 2

@@ -29,9 +29,7 @@ def squares(batch_size=4):
 
 def run(algorithm=None, task=None, steps=4, **options):
     given = {"privacy": PROMISE, "gradients": "looped"} | options
-    return tacit.simulate(
-        algorithm or PrivateSGD(lr=0.1), task or squares(), RING, steps=steps, **given
-    )
+    return tacit.run(task or squares(), algorithm or PrivateSGD(lr=0.1), RING, steps=steps, **given)
 
 
 # --- what they refuse ---
@@ -114,7 +112,7 @@ def test_a_sample_that_several_clients_hold_is_refused(kind):
     own = range(SAMPLES - 1)
     indices = [[*(SAMPLES * client + k for k in own), N * SAMPLES] for client in range(N)]
     arrays = (torch.zeros(N * SAMPLES + 1, P), torch.zeros(N * SAMPLES + 1, 1))
-    task = tacit.Task.from_module(
+    task = tacit.Task(
         torch.nn.Linear(P, 1),
         Parts.split(arrays, indices),
         loss=torch.nn.functional.mse_loss,
@@ -251,7 +249,7 @@ def test_records_have_nothing_computed_from_the_training_data(tmp_path):
 def test_a_test_set_is_recorded():
     parts = [(torch.randn(8, 4), torch.arange(8) % 3) for _ in range(N)]
     test = (torch.randn(9, 4), torch.arange(9) % 3)
-    task = tacit.Task.from_module(torch.nn.Linear(4, 3), parts, batch_size=4, test=test)
+    task = tacit.Task(torch.nn.Linear(4, 3), parts, batch_size=4, test=test)
     record = run(task=task, gradients="auto").history[-1]
     assert record.loss.mean > 0
     assert record.accuracy is not None
@@ -319,8 +317,8 @@ def test_without_a_guarantee_there_is_no_limit():
 def test_a_run_says_what_its_guarantee_for_samples_rests_on():
     drops = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5))
     parts = [(torch.randn(8, 4), torch.arange(8) % 3) for _ in range(N)]
-    dropping = tacit.Task.from_module(drops, parts, batch_size=4, test=parts[0])
-    plain = tacit.Task.from_module(drops[0], parts, batch_size=4, test=parts[0])
+    dropping = tacit.Task(drops, parts, batch_size=4, test=parts[0])
+    plain = tacit.Task(drops[0], parts, batch_size=4, test=parts[0])
 
     def remarks(task, promise=PROMISE, precision="float32"):
         algorithm = prepare(PrivateSGD(lr=0.1), promise, task, RING, 4)

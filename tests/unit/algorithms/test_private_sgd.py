@@ -34,8 +34,8 @@ def squares(batch_size=4, theta0=None):
 
 def run(algorithm=None, task=None, graph=RING, steps=4, **options):
     given = {"privacy": PROMISE, "gradients": "looped"} | options
-    return tacit.simulate(
-        algorithm or PrivateSGD(lr=0.1), task or squares(), graph, steps=steps, **given
+    return tacit.run(
+        task or squares(), algorithm or PrivateSGD(lr=0.1), graph, steps=steps, **given
     )
 
 
@@ -92,10 +92,10 @@ def test_clients_without_a_bound_send_their_whole_update():
 def test_noise_of_one_total_has_the_promised_size():
     """Clipped to almost nothing, a total is noise: σC√(N/h) in every coordinate."""
     width = 4000
-    task = tacit.Task.from_loss(
-        lambda theta, x: ((theta - x) ** 2).sum(),
-        [torch.zeros(4, 1, dtype=torch.float64) for _ in range(N)],
+    task = tacit.Task(
         torch.zeros(width, dtype=torch.float64),
+        [torch.zeros(4, 1, dtype=torch.float64) for _ in range(N)],
+        loss=lambda theta, x: ((theta - x) ** 2).sum(),
         batch_size=2,
     )
     promise = Privacy(3.0, honest=3, clip=0.1)

@@ -29,7 +29,7 @@ def setting(algorithm, model="mlp", **options):
     if model == "mlp":
         options = {"hidden": [64]}
     parts = [(DIGITS.train.x[k::5][:30], DIGITS.train.y[k::5][:30]) for k in range(5)]
-    task = tacit.Task.from_module(
+    task = tacit.Task(
         models.build(model, SHAPE, 10, **options),
         parts,
         batch_size=16,

@@ -25,7 +25,7 @@ DIGITS = data.load("mnist-mini", limit_train=60, limit_test=60)
 def training(module):
     parts = [(DIGITS.train.x[k::3], DIGITS.train.y[k::3]) for k in range(3)]
     test = (DIGITS.test.x, DIGITS.test.y)
-    return tacit.Task.from_module(module, parts, batch_size=1, test=test)
+    return tacit.Task(module, parts, batch_size=1, test=test)
 
 
 def test_an_audit_recovers_inputs_in_spite_of_dropout():

@@ -77,7 +77,7 @@ def test_local_adam_has_no_guarantee_although_gradients_are_clipped(optimizer):
 
 
 def test_an_audit_shows_that_local_adam_protects_nothing():
-    run = tacit.simulate(tacit.DSG(lr=0.1, optimizer="adam"), TASK.clipped(1.0), RING, steps=3)
+    run = tacit.run(TASK.clipped(1.0), tacit.DSG(lr=0.1, optimizer="adam"), RING, steps=3)
     audit = tacit.audit(run, "eavesdropper", attacks=False)
     assert any("Adam protects nothing" in remark for remark in audit.remarks)
     assert "protected" not in str(audit)

@@ -185,9 +185,9 @@ def test_the_derived_numbers_are_the_gradients(task, kind):
         ALGORITHMS["dsg"], task, world.graph, SEED, schedule=world.schedule,
         participation=world.participation,
     )  # fmt: skip
-    transcript = tacit.simulate(
-        ALGORITHMS["dsg"],
+    transcript = tacit.run(
         task,
+        ALGORITHMS["dsg"],
         world.schedule or world.graph,
         steps=STEPS,
         seed=SEED,
@@ -211,8 +211,8 @@ def test_the_derived_numbers_are_the_gradients(task, kind):
 
 
 def test_audits_of_runs_say_what_changes_and_what_was_not_measured(task):
-    run = tacit.simulate(
-        ALGORITHMS["dsg"], task, MATCHINGS, steps=20, seed=SEED, transcript=tacit.Keep(insides=(1,))
+    run = tacit.run(
+        task, ALGORITHMS["dsg"], MATCHINGS, steps=20, seed=SEED, transcript=tacit.Keep(insides=(1,))
     )
     audit = tacit.audit(run, "curious(1)", victim=0)
     assert any("random matchings of complete(5)" in remark for remark in audit.remarks)
@@ -221,6 +221,6 @@ def test_audits_of_runs_say_what_changes_and_what_was_not_measured(task):
 
 
 def test_audits_of_malicious_clients_are_refused(task):
-    run = tacit.simulate(ALGORITHMS["dsg"], task, MATCHINGS, steps=4)
+    run = tacit.run(task, ALGORITHMS["dsg"], MATCHINGS, steps=4)
     with pytest.raises(Misuse, match="fixed graph"):
         tacit.audit(run, "malicious(1):echo", victim=0, attacks=False)

@@ -44,7 +44,7 @@ def test_audits_speak_of_the_client_that_was_asked_for():
     task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.zeros(4, 2))
     graph = tacit.Topology.from_edges([(0, 1), (1, 2), (2, 3)], 4).mixing("metropolis")
     task = replace(task, names=("1", "2", "3", "0"))
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3)
     options = {"attacks": False, "heat_map": False}
     by_name = tacit.audit(run, "curious(2)", victim=["1", "0"], **options)
     by_position = tacit.audit(run, Adversary.curious(1), victim=[0, 3], **options)

@@ -30,7 +30,7 @@ LPPA = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5))
 
 def numbers(algorithm, insides, steps=STEPS, graph=RING, **keep):
     kept = Keep(insides=tuple(insides), **keep)
-    return tacit.simulate(algorithm, TASK, graph, steps=steps, seed=3, transcript=kept).transcript
+    return tacit.run(TASK, algorithm, graph, steps=steps, seed=3, transcript=kept).transcript
 
 
 def found(algorithm, adversary, victim=0, **keep):
@@ -107,8 +107,8 @@ def test_hidden_answers_have_no_evidence():
 
 def test_float32_messages_give_float64_evidence():
     single = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.ones(5, 3))
-    transcript = tacit.simulate(
-        LPPA, single, RING, steps=STEPS, transcript=Keep(insides=(1, 4))
+    transcript = tacit.run(
+        single, LPPA, RING, steps=STEPS, transcript=Keep(insides=(1, 4))
     ).transcript
     assert transcript.messages[0].rows.dtype == torch.float32
     gradient = evidence(found(LPPA, "curious(1,4)"), "gradient", 0, transcript)
@@ -168,8 +168,8 @@ def test_an_empty_combination_is_zero():
 def test_a_transcript_of_another_graph_is_refused():
     complete = tacit.Topology.complete(5).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).double().repeat(5, 1, 1), torch.ones(5, 2).double())
-    transcript = tacit.simulate(
-        LPPA, task, complete, steps=STEPS, transcript=Keep(insides=(1, 4))
+    transcript = tacit.run(
+        task, LPPA, complete, steps=STEPS, transcript=Keep(insides=(1, 4))
     ).transcript
     with pytest.raises(Misuse, match="other messages than a run of this algorithm on this graph"):
         evidence(found(LPPA, "curious(1,4)"), "gradient", 0, transcript)

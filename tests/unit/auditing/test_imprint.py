@@ -78,7 +78,7 @@ def test_thresholds_are_quantiles_of_public_data():
 def task(module, init="same"):
     parts = [(DIGITS.train.x[k : k + 20], DIGITS.train.y[k : k + 20]) for k in (0, 20, 40)]
     test = DIGITS.test.x, DIGITS.test.y
-    return tacit.Task.from_module(module, parts, batch_size=16, test=test, init=init)
+    return tacit.Task(module, parts, batch_size=16, test=test, init=init)
 
 
 def test_all_clients_start_from_the_imprint_model():

@@ -18,9 +18,7 @@ def task_of(bias):
     torch.manual_seed(0)
     layers = nn.Linear(6, 12, bias=bias), nn.Sigmoid(), nn.Linear(12, 1)
     test = X[30:], Y[30:]
-    return tacit.Task.from_module(
-        nn.Sequential(*layers), PARTS, loss=nn.functional.mse_loss, test=test
-    )
+    return tacit.Task(nn.Sequential(*layers), PARTS, loss=nn.functional.mse_loss, test=test)
 
 
 def test_inputs_and_targets_are_found_together():
@@ -37,7 +35,7 @@ def test_inputs_and_targets_are_found_together():
 
 def test_an_audit_inverts_gradients_of_the_squared_error():
     graph = tacit.Topology.ring(5).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task_of(bias=True), graph, steps=2)
+    run = tacit.run(task_of(bias=True), tacit.DSGT(lr=0.1), graph, steps=2)
     effort = AttackOptions(restarts=1, seconds=1.0, canary_trials=0)
     found = tacit.audit(run, "curious(1)", victim=0, iterations=1, attacks=effort)
     gradient = next(one for one in found.results[0].reconstructions if one.kind == "gradient")

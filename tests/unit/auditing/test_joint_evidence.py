@@ -43,15 +43,15 @@ def setting(clients=5, batch=2, algorithm=LPPA):
         (X[batch * i : batch * (i + 1)], DIGITS.train.y[batch * i : batch * (i + 1)])
         for i in range(clients)
     ]
-    task = tacit.Task.from_module(network(), parts, test=(XT, DIGITS.test.y), init="same")
+    task = tacit.Task(network(), parts, test=(XT, DIGITS.test.y), init="same")
     graph = tacit.Topology.ring(clients).mixing("metropolis", lazy=True)
     return Setting(algorithm, task, graph, 3)
 
 
 def found(run, adversary, steps):
-    transcript = tacit.simulate(
-        run.algorithm,
+    transcript = tacit.run(
         run.task,
+        run.algorithm,
         run.graph,
         steps=steps,
         seed=3,

@@ -190,7 +190,7 @@ def test_the_named_combination_computes_what_it_claims():
     bound = ledger_of(algorithm, "curious(1)", steps=2).upper
     task = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).view(5, 3))
     keep = Keep(insides=(0, 1, 2, 3, 4), theta0=True)
-    sent = tacit.simulate(algorithm, task, RING, steps=2, transcript=keep).transcript
+    sent = tacit.run(task, algorithm, RING, steps=2, transcript=keep).transcript
     stronger = replace(Adversary.parse("curious(1)+eavesdropper"), knows_theta0=True)
     total = apply_combination(bound.combination, Knowledge(symbols(algorithm, 2), stronger), sent)
     truth = sum(sent.held[Unknown("gradient", 0, client)].double() for client in (0, 2, 3, 4))
@@ -504,8 +504,8 @@ def first_message(gradient, algorithm, parameters, seed):
     """The first message of client 0 if every coordinate of its gradient is `gradient`."""
     ones = torch.ones(parameters, dtype=torch.float64)
     parts = [value * ones for value in (gradient, 0.3, -0.2, 0.1, 0.0)]
-    task = tacit.Task.from_loss(lambda theta, c: theta @ c, parts, 0 * ones)
-    run = tacit.simulate(algorithm, task, RING, steps=1, seed=seed, transcript=Keep(insides=(1,)))
+    task = tacit.Task(0 * ones, parts, loss=lambda theta, c: theta @ c)
+    run = tacit.run(task, algorithm, RING, steps=1, seed=seed, transcript=Keep(insides=(1,)))
     found = Leakage(Knowledge(symbols(algorithm, 1), Adversary.curious(1)), 0)
     held = evidence(found, "gradient", 0, run.transcript)
     torch.testing.assert_close(held.points[0], 0 * ones)

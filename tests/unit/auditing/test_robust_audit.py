@@ -23,7 +23,7 @@ def setting(algorithm):
         torch.manual_seed(0)
         module = torch.nn.Linear(3, 2)
     parts = [(torch.randn(6, 3, generator=draw), torch.arange(6) % 2) for _ in range(7)]
-    task = tacit.Task.from_module(module, parts, batch_size=3).clipped(1.0)
+    task = tacit.Task(module, parts, batch_size=3).clipped(1.0)
     return Setting(algorithm, task, GRAPH)
 
 

@@ -56,9 +56,7 @@ def training(sizes=(1,) * 5, batch_size=None, test=TEST, **options):
         for n, b in zip(sizes, ends, strict=True)
     ]
     module = models.build("mlp", SHAPE, 10, hidden=[16])
-    return tacit.Task.from_module(
-        module, parts, batch_size=batch_size, test=test, init="same", **options
-    )
+    return tacit.Task(module, parts, batch_size=batch_size, test=test, init="same", **options)
 
 
 ONE_DIGIT, MANY_DIGITS = training(), training((30,) * 5, batch_size=2)
@@ -155,7 +153,7 @@ def test_misuse(options, words):
 
 def recorded(algorithm, task, steps=3, **keep):
     keep = Keep(**keep) if keep else False
-    return tacit.simulate(algorithm, task, RING, steps=steps, seed=3, transcript=keep)
+    return tacit.run(task, algorithm, RING, steps=steps, seed=3, transcript=keep)
 
 
 @pytest.mark.slow
@@ -306,7 +304,7 @@ def test_labels_behind_a_matrix_close_to_the_identity(monkeypatch, name):
     if name == "logistic":
         module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
         parts = list(zip(DIGITS.train.x[:30].split(6), DIGITS.train.y[:30].split(6), strict=True))
-        task = tacit.Task.from_module(module, parts, test=TEST, init="same")
+        task = tacit.Task(module, parts, test=TEST, init="same")
     options = {"attacks": AttackOptions(restarts=1, seconds=600), "iterations": 2}
     found = audited(tacit.DSGRMS(lr=0.1), ["curious(1)+theta0"], task, **options)
     (attack,) = found.results[0].reconstructions

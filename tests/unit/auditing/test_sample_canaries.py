@@ -22,7 +22,7 @@ TEST = (DIGITS.test.x, DIGITS.test.y)
 def setting(algorithm, batch_size=None, test=TEST):
     parts = [(DIGITS.train.x[k::3], DIGITS.train.y[k::3]) for k in range(3)]
     network = models.build("mlp", tuple(DIGITS.train.x.shape[1:]), 10, hidden=[16])
-    task = tacit.Task.from_module(network, parts, batch_size=batch_size, test=test, init="same")
+    task = tacit.Task(network, parts, batch_size=batch_size, test=test, init="same")
     return Setting(algorithm, task.clipped(1.0), RING)
 
 

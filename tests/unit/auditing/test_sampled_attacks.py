@@ -13,10 +13,10 @@ def run():
     digits = tacit.data.load("mnist-mini")
     parts = digits.train.parts(tacit.data.iid(len(digits.train), clients=5).indices)
     model = tacit.models.build("mlp", shape=(1, 28, 28), classes=10, hidden=[4])
-    task = tacit.Task.from_module(model, parts, batch_size=2, init="same")
+    task = tacit.Task(model, parts, batch_size=2, init="same")
     graph = tacit.Topology.ring(5).mixing("metropolis")
     rule, promise = tacit.PrivateSGD(lr=0.1), tacit.Privacy(epsilon=math.inf)
-    return tacit.simulate(rule, task, graph, steps=2, privacy=promise)
+    return tacit.run(task, rule, graph, steps=2, privacy=promise)
 
 
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")

@@ -36,9 +36,7 @@ def setting(batch_size=10, sizes=(40, 40, 30), init="same", lr=0.5):
         )
     ]
     module = models.build("mlp", (1, 14, 14), 10, hidden=[16])
-    task = tacit.Task.from_module(
-        module, parts, batch_size=batch_size, test=(XT, DIGITS.test.y), init=init
-    )
+    task = tacit.Task(module, parts, batch_size=batch_size, test=(XT, DIGITS.test.y), init=init)
     return Setting(tacit.DSG(lr=lr), task, GRAPH, SEED, gradients="stacked")
 
 

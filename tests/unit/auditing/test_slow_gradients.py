@@ -96,7 +96,7 @@ def test_one_client_of_a_ring_reconstructs_the_digits_of_all_others():
     torch.manual_seed(0)
     module = models.build("mlp", (1, 28, 28), 10, hidden=[32], activation="sigmoid")
     test = (digits.test.x, digits.test.y)
-    task = tacit.Task.from_module(module, parts, batch_size=None, test=test, init="same")
+    task = tacit.Task(module, parts, batch_size=None, test=test, init="same")
     setting = Setting(tacit.DSG(lr=0.01), task, RING)
     options = AuditOptions(victims=[1, 2, 3, 4, 5], iterations=12, heat_map=False)
     audit = run_audit(setting, [SPY], options)

@@ -16,7 +16,7 @@ def batches(task, ids, positions, number):
 
 
 def task_of(parts):
-    return tacit.Task.from_module(torch.nn.Linear(3, 2), parts, batch_size=4)
+    return tacit.Task(torch.nn.Linear(3, 2), parts, batch_size=4)
 
 
 def parts_of(clients):

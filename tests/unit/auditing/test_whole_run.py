@@ -289,7 +289,7 @@ def test_no_choice_of_batches_costs_more_than_the_bound_per_sample(noise, clip, 
 def test_an_audit_states_the_bound_per_sample_of_the_whole_run():
     x, y = torch.randn(5 * 40, 4), torch.randint(0, 2, (200,))
     parts = [(x[i * 40 : (i + 1) * 40], y[i * 40 : (i + 1) * 40]) for i in range(5)]
-    task = tacit.Task.from_module(torch.nn.Linear(4, 2), parts, batch_size=4).clipped(0.5, "l2")
+    task = tacit.Task(torch.nn.Linear(4, 2), parts, batch_size=4).clipped(0.5, "l2")
     setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
     audit = run_audit(setting, ["curious(1)"], AuditOptions(iterations=3, steps=100, attacks=False))
     (ledger,) = audit.results[0].ledgers
@@ -308,7 +308,7 @@ def test_there_is_no_bound_per_sample_if_samples_repeat():
     assert parts.has_repeats
     assert not Parts.split((x, y), [range(8 * i, 8 * i + 8) for i in range(5)]).has_repeats
     held = [parts.of(i) for i in range(5)]
-    task = tacit.Task.from_module(torch.nn.Linear(4, 2), held, batch_size=4).clipped(0.5, "l2")
+    task = tacit.Task(torch.nn.Linear(4, 2), held, batch_size=4).clipped(0.5, "l2")
     task = replace(task, parts=parts)
     setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
     audit = run_audit(setting, ["curious(1)"], AuditOptions(iterations=3, steps=100, attacks=False))

@@ -5,10 +5,11 @@ import torch
 from support.misuse import assert_mentions, misuse_message
 from tacit import data
 from tacit.config.build import build
-from tacit.config.graphs import TOPOLOGIES, make_graph
+from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
 from tacit.config.sections import GraphSection
 from tacit.core.devices import check_device
+from tacit.graph.named import TOPOLOGIES
 
 OPTIONS = {
     "grid": {"rows": 2, "columns": 3},

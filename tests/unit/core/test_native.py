@@ -10,7 +10,8 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings, strategies as st
 
-from tacit import DSGT, Diverged, Topology, quadratic, simulate
+import tacit
+from tacit import DSGT, Diverged, Topology, quadratic
 from tacit.core import native
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Laplace
@@ -246,7 +247,7 @@ def test_a_run_that_diverges_is_stopped_at_the_same_place(either):
     task = quadratic(10 * torch.eye(3).repeat(clients, 1, 1), torch.ones(clients, 3))
     graph = Topology.ring(clients).mixing()
     with pytest.raises(Diverged, match="client 0 is not finite at iteration 8"):
-        simulate(DSGT(lr=1e4), task, graph, steps=20, gradients="stacked")
+        tacit.run(task, DSGT(lr=1e4), graph, steps=20, gradients="stacked")
 
 
 @compiled

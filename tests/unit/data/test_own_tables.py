@@ -244,7 +244,7 @@ def test_parquet_and_pandas_and_hugging_face_agree(sites: Path) -> None:
 def test_hugging_face_datasets_as_parts() -> None:
     datasets = pytest.importorskip("datasets")
     part = datasets.Dataset.from_dict({"input": [[0.0, 1.0], [1.0, 0.0]], "label": [0, 1]})
-    task = tacit.Task.from_module(torch.nn.Linear(2, 2), [part, part], batch_size=2)
+    task = tacit.Task(torch.nn.Linear(2, 2), [part, part], batch_size=2)
     assert task.clients == 2
 
 
@@ -628,17 +628,15 @@ def test_what_was_disclosed_goes_with_the_parts(tmp_path: Path) -> None:
     table = {"x": [float(k) for k in range(40)], "y": [0, 1] * 20}
     dataset = from_tables(table, label="y", classes=2)
     parts = dataset.train.parts(tacit.data.iid(len(dataset.train), clients=3).indices)
-    task = tacit.Task.from_module(torch.nn.Linear(1, 2), parts[1:] + parts[:1], batch_size=4)
+    task = tacit.Task(torch.nn.Linear(1, 2), parts[1:] + parts[:1], batch_size=4)
     assert "sums of squares of 1 column" in dataset.disclosure
     assert task.disclosure == dataset.disclosure
     graph = tacit.Topology.ring(3).mixing("metropolis")
     with pytest.raises(Misuse, match="guarantee does not cover what clients share"):
-        tacit.simulate(
-            tacit.PrivateSGD(lr=0.1), task, graph, steps=2, privacy=tacit.Privacy(epsilon=3)
-        )
+        tacit.run(task, tacit.PrivateSGD(lr=0.1), graph, steps=2, privacy=tacit.Privacy(epsilon=3))
     simulation = Simulation(Setting(tacit.DSGT(lr=0.1), task, graph))
     assert dataset.disclosure in simulation.remarks
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=2)
     run.save(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["notes"] == [
         dataset.disclosure

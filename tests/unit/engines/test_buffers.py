@@ -18,7 +18,6 @@ from tacit import (
     Simulation,
     Topology,
     quadratic,
-    simulate,
 )
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.engines import buffers, lazy_rows
@@ -184,7 +183,7 @@ def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
 
     def record():
         keep = tacit.Keep(insides=(0, 2), theta0=True)
-        return simulate(algorithm, suitable, graph, steps=5, seed=1, transcript=keep).transcript
+        return tacit.run(suitable, algorithm, graph, steps=5, seed=1, transcript=keep).transcript
 
     again = record()
     never_again()
@@ -201,7 +200,7 @@ def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_audits_find_the_same_either_way(algorithm, task, graph, never_again):
     def proved():
-        run = simulate(algorithm, task, graph, steps=4, seed=1, transcript=True)
+        run = tacit.run(task, algorithm, graph, steps=4, seed=1, transcript=True)
         found = tacit.audit(run, adversary=tacit.Adversary(corrupt=frozenset({1})))
         return repr(found)
 

@@ -18,8 +18,8 @@ def simulate():
     graph = tacit.Topology.ring(3).mixing("metropolis")
 
     def running(*callbacks, steps=12, lr=1.0, **options):
-        return tacit.simulate(
-            tacit.DSG(lr=lr), task, graph, steps=steps, record_every=1, callbacks=callbacks,
+        return tacit.run(
+            task, tacit.DSG(lr=lr), graph, steps=steps, record_every=1, callbacks=callbacks,
             **options,
         )  # fmt: skip
 
@@ -123,11 +123,11 @@ def test_something_that_is_no_callback(simulate):
 def classify(*callbacks, **options):
     """Simulate a classification without progress, which records AUC and a function."""
     parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
-    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=parts[0])
+    task = tacit.Task(torch.nn.Linear(2, 2), parts, test=parts[0])
     graph = tacit.Topology.ring(3).mixing("metropolis")
     metrics = {"auc": "auc", "constant": lambda outputs, targets: 1.0}
-    return tacit.simulate(
-        tacit.DSG(lr=1e-30), task, graph, steps=6, record_every=1, metrics=metrics,
+    return tacit.run(
+        task, tacit.DSG(lr=1e-30), graph, steps=6, record_every=1, metrics=metrics,
         callbacks=callbacks, **options,
     )  # fmt: skip
 
@@ -159,9 +159,9 @@ def test_a_metric_that_is_not_recorded_is_refused_before_the_run(simulate, tmp_p
 def test_the_columns_are_known_before_the_run(own_tests):
     parts = [(torch.randn(8, 2), torch.arange(8) % 2) for _ in range(3)]
     test = parts if own_tests else parts[0]
-    task = tacit.Task.from_module(torch.nn.Linear(2, 2), parts, test=test).with_metrics(["f1"])
+    task = tacit.Task(torch.nn.Linear(2, 2), parts, test=test).with_metrics(["f1"])
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=1)
+    run = tacit.run(task, tacit.DSG(lr=0.1), graph, steps=1)
     measured = [name for name in run.history.columns if run.history[0].value(name) is not None]
     assert sorted(recorded_columns(task)) == sorted(measured)
 

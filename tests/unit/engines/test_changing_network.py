@@ -38,10 +38,10 @@ CASES = {
 def setting_of():
     generator = torch.Generator().manual_seed(1)
     data = torch.randn(N, 20, P, generator=generator), torch.randn(N, 20, generator=generator)
-    task = tacit.Task.from_loss(
-        lambda theta, x, y: (x @ theta - y).square().mean(),
-        list(zip(*data, strict=True)),
+    task = tacit.Task(
         torch.randn(N, P, generator=generator),
+        list(zip(*data, strict=True)),
+        loss=lambda theta, x, y: (x @ theta - y).square().mean(),
         batch_size=4,
     )
 
@@ -114,7 +114,7 @@ def test_a_transcript_has_the_messages_of_the_edges_in_use(case, setting_of, tmp
 
 
 def test_a_fixed_graph_keeps_the_transcript_it_had(setting_of, tmp_path):
-    run = tacit.simulate(tacit.DSG(lr=0.1), setting_of("late").task, RING, steps=2, transcript=True)
+    run = tacit.run(setting_of("late").task, tacit.DSG(lr=0.1), RING, steps=2, transcript=True)
     assert run.transcript.changes == {}
     text = transcript_files.save(run.transcript, tmp_path).read_text()
     assert "changes" not in text
@@ -133,7 +133,5 @@ def test_ranks_are_refused(setting_of):
 
 def test_a_participation_of_another_kind_is_refused(setting_of):
     task = setting_of("late").task
-    message = misuse_message(
-        tacit.simulate, tacit.DSG(lr=0.1), task, RING, steps=1, participation=0.5
-    )
+    message = misuse_message(tacit.run, tacit.DSG(lr=0.1), task, RING, steps=1, participation=0.5)
     assert_mentions(message, "0.5", "tacit.Participation")

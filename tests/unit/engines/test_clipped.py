@@ -47,7 +47,7 @@ def task_of(module, shape, sizes=(6, 3, 5), batch_size=1, **options):
         (draw(size, *shape, seed=k, dtype=dtype), labels(size, seed=k))
         for k, size in enumerate(sizes)
     ]
-    return Task.from_module(module, parts, batch_size=batch_size, **options)
+    return Task(module, parts, batch_size=batch_size, **options)
 
 
 def objective(task, pool=None, clients=None):
@@ -241,7 +241,7 @@ def test_the_loss_of_a_sample_is_the_criterion_of_one_output(name, way):
         for k in range(3)
     ]
     module = module_of(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES)))
-    task = Task.from_module(module, parts, loss=criterion, batch_size=2)
+    task = Task(module, parts, loss=criterion, batch_size=2)
     theta, sample = scattered(task), sample_of((4, 0, 3), 15)
     found = with_backend(task, way).clipped_sum_of(theta, sample, 0.2)
     assert_same(found, by_hand(task, theta, sample, 0.2), 0.2, 7)
@@ -253,7 +253,7 @@ def regression(theta, x, y):
 
 def test_any_loss_of_a_vector():
     parts = [(draw(size, 6, seed=k), draw(size, seed=k + 9)) for k, size in enumerate((4, 5))]
-    task = Task.from_loss(regression, parts, draw(6), batch_size=2)
+    task = Task(draw(6), parts, loss=regression, batch_size=2)
     hosted, sample = objective(task), sample_of((6, 2), 9)
     theta = scattered(task)
     found = hosted.clipped_sum_of(theta, sample, 0.7)
@@ -266,7 +266,7 @@ def test_a_loss_that_cannot_be_batched_is_looped():
         value = (x * theta).sum(1)
         return (value if float(value.detach().sum()) > 0 else 2 * value).mean()
 
-    task = Task.from_loss(forked, [draw(5, 3)], draw(3).abs(), batch_size=1)
+    task = Task(draw(3).abs(), [draw(5, 3)], loss=forked, batch_size=1)
     task.parts.arrays[0].abs_()
     hosted, sample = objective(task), sample_of((4,), 5)
     theta = task.initial(0, [0])
@@ -437,8 +437,11 @@ def test_a_loss_whose_samples_influence_each_other_is_refused():
     task = task_of(module_of(CNN), IMAGE, loss=weighted)
     with pytest.raises(Misuse, match=r"neither the mean nor the sum.*class weights"):
         objective(task).clipped_sum_of(scattered(task), sample_of((2, 0, 3), 14), 0.1)
-    centred = Task.from_loss(
-        lambda theta, x: ((x - x.mean(0)) @ theta).square().mean(), [draw(5, 3)], draw(3), 2
+    centred = Task(
+        draw(3),
+        [draw(5, 3)],
+        loss=lambda theta, x: ((x - x.mean(0)) @ theta).square().mean(),
+        batch_size=2,
     )
     with pytest.raises(Misuse, match="neither the mean nor the sum"):
         objective(centred).clipped_sum_of(draw(1, 3), sample_of((2,), 5), 0.1)
@@ -449,7 +452,7 @@ def test_a_loss_whose_samples_influence_each_other_is_refused():
     [
         lambda: tacit.quadratic(torch.eye(2).repeat(2, 1, 1), torch.ones(2, 2)),
         lambda: tacit.adaptive_filtering(2, 3, batch_size=2),
-        lambda: Task.from_loss(regression, [(draw(4, 3), draw(4))] * 2, draw(3)),
+        lambda: Task(draw(3), [(draw(4, 3), draw(4))] * 2, loss=regression),
     ],
 )
 def test_data_without_samples_are_refused(task):

@@ -41,11 +41,11 @@ def training(name):
     torch.manual_seed(0)
     if name == "tied tokens":
         tokens = [torch.randint(0, 10, (SAMPLES, 5)) for _ in range(CLIENTS)]
-        return tacit.Task.from_module(TiedTokens(), [(x, x.flip(1)) for x in tokens], batch_size=4)
+        return tacit.Task(TiedTokens(), [(x, x.flip(1)) for x in tokens], batch_size=4)
     module = chain() if name == "augmented" else tacit.models.lora(chain(), rank=2)
     augment = tacit.Augment(crop=2, flip=True) if name == "augmented" else None
     parts = [(torch.randn(SAMPLES, 1, 8, 8), torch.arange(SAMPLES) % 3) for _ in range(CLIENTS)]
-    return tacit.Task.from_module(module, parts, batch_size=4, augment=augment)
+    return tacit.Task(module, parts, batch_size=4, augment=augment)
 
 
 def objective(task, way):
@@ -104,7 +104,7 @@ class Encoder(nn.Module):
 def test_attention_of_single_samples_is_taped_as_it_is():
     torch.manual_seed(0)
     parts = [(torch.randn(SAMPLES, 5, 8), torch.arange(SAMPLES) % 3) for _ in range(CLIENTS)]
-    task = tacit.Task.from_module(Encoder(), parts, batch_size=4)
+    task = tacit.Task(Encoder(), parts, batch_size=4)
     theta = task.initial(0, [0])[0]
     found, expected = (
         torch.cat([x.rows() for x in SampleBackend.of(task, way).gradients(theta, parts[0])], 1)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from tacit import DSGT, Topology, simulate
+import tacit
+from tacit import DSGT, Topology
 from tacit.core.errors import Misuse
 from tacit.engines.gradients import choice as backends
 from tacit.engines.gradients.choice import BackendChoice
@@ -21,7 +22,7 @@ def forked(theta, x):
 
 def task_of(loss, clients=3, width=4):
     parts = [torch.linspace(-1, 2, width) + k for k in range(clients)]
-    return Task.from_loss(loss, parts, torch.ones(width))
+    return Task(torch.ones(width), parts, loss=loss)
 
 
 def choice_for(task, requested="auto"):
@@ -126,11 +127,11 @@ def test_gradients_that_are_not_numbers_do_not_agree_with_those_that_are(bad):
 
 
 def test_a_loss_of_several_numbers_is_refused():
-    task = Task.from_loss(
-        lambda theta, x: (theta - x).square(), [torch.ones(3), torch.zeros(3)], torch.zeros(3)
+    task = Task(
+        torch.zeros(3), [torch.ones(3), torch.zeros(3)], loss=lambda theta, x: (theta - x).square()
     )
     with pytest.raises(Misuse, match=r"shape \(3,\).*Return one number"):
-        simulate(DSGT(lr=0.1), task, Topology.ring(2).mixing("metropolis"), steps=1)
+        tacit.run(task, DSGT(lr=0.1), Topology.ring(2).mixing("metropolis"), steps=1)
 
 
 def test_a_loss_that_draws_at_random_is_refused():
@@ -138,7 +139,7 @@ def test_a_loss_that_draws_at_random_is_refused():
         return (theta * x).sum() + torch.rand(())
 
     with pytest.raises(Misuse, match="loss draws from a hidden random stream"):
-        simulate(DSGT(lr=0.1), task_of(shaky), Topology.ring(3).mixing("metropolis"), steps=1)
+        tacit.run(task_of(shaky), DSGT(lr=0.1), Topology.ring(3).mixing("metropolis"), steps=1)
 
 
 def test_one_client_goes_alone():

@@ -29,7 +29,7 @@ def module_task(name, shape, batch_size, sizes=(6, 6, 6), **options):
         torch.manual_seed(0)
         module = models.build(name, shape, 4, **options).double()
     parts = [(draw(size, *shape, seed=k), labels(size, seed=k)) for k, size in enumerate(sizes)]
-    return Task.from_module(module, parts, batch_size=batch_size)
+    return Task(module, parts, batch_size=batch_size)
 
 
 def quadratic_task():
@@ -110,7 +110,7 @@ def test_gradients_are_those_of_an_ordinary_training_step(strategy):
     ).double()
     x, y = draw(20, 1, 4, 4), labels(20)
     parts = Parts.split((x, y), [range(7), range(7, 20)])
-    task = Task.from_module(module, parts, batch_size=5)
+    task = Task(module, parts, batch_size=5)
     hosted = objective(task, strategy)
     index = hosted.loader.indices(3)
     theta = scattered(task)

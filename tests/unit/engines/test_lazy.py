@@ -62,7 +62,7 @@ def simulation(algorithm, width=P, dtype=torch.float64, task=None, gradients="st
         if width > P:
             parts = [(half[i, 0], b[i]) for i in range(N)]
             loss = lambda theta, h, b: (h * (theta * theta) / 2 - b * theta).sum()  # noqa: E731
-            task = Task.from_loss(loss, parts, theta0)
+            task = Task(theta0, parts, loss=loss)
         else:
             task = quadratic(half * torch.eye(width, dtype=dtype), b, theta0=theta0)
     graph = Topology.ring(N).mixing("metropolis", lazy=True)
@@ -518,7 +518,7 @@ def test_what_a_loss_keeps_is_never_written_into():
         return State(mixed - 0.1 * gradient, gradient + s.a - s.b, gradient)
 
     parts = [torch.full((P,), float(client)) for client in range(N)]
-    task = Task.from_loss(loss, parts, torch.zeros(P))
+    task = Task(torch.zeros(P), parts, loss=loss)
     run = simulation(Written(step), task=task, gradients="looped")
     kept.clear()
     run.start()

@@ -21,7 +21,7 @@ def task():
 
 
 def models(algorithm, steps=1):
-    return tacit.simulate(algorithm, task(), GRAPH, steps=steps, transcript=True)
+    return tacit.run(task(), algorithm, GRAPH, steps=steps, transcript=True)
 
 
 def test_others_get_the_lie_and_the_liar_keeps_the_truth():
@@ -51,12 +51,12 @@ def test_all_neighbours_get_the_same_lie(lie):
 def test_robust_mixing_converges_where_plain_mixing_does_not(rule):
     robust = Lying(tacit.Robust(tacit.DSG(lr=0.1), rule), (LIAR,))
     honest = [client for client in range(N) if client != LIAR]
-    found = tacit.simulate(robust, task(), GRAPH, steps=80).theta[honest]
-    reference = tacit.simulate(tacit.DSG(lr=0.1), task(), GRAPH, steps=80).theta[honest]
+    found = tacit.run(task(), robust, GRAPH, steps=80).theta[honest]
+    reference = tacit.run(task(), tacit.DSG(lr=0.1), GRAPH, steps=80).theta[honest]
     spread = (task().initial(0, range(N))).abs().max()
     assert (found - reference).abs().max() < spread
     plain = Lying(tacit.DSG(lr=0.1), (LIAR,))
-    assert tacit.simulate(plain, task(), GRAPH, steps=80).theta[honest].abs().max() > 10 * spread
+    assert tacit.run(task(), plain, GRAPH, steps=80).theta[honest].abs().max() > 10 * spread
 
 
 def test_liars_are_clients():
@@ -69,7 +69,7 @@ def test_a_wrapper_that_changes_nothing_keeps_all_that_an_algorithm_declares():
     """Push-sum uses each late message once, so that no share of its weights is lost."""
     late = tacit.Participation(delay=3)
     plain, wrapped = (
-        tacit.simulate(algorithm, task(), GRAPH, steps=12, seed=1, participation=late)
+        tacit.run(task(), algorithm, GRAPH, steps=12, seed=1, participation=late)
         for algorithm in (tacit.PushSum(lr=0.1), Lying(tacit.PushSum(lr=0.1)))
     )
     assert torch.equal(plain.state.weight, wrapped.state.weight)
@@ -82,7 +82,7 @@ def test_a_wrapped_algorithm_stops_when_its_budget_is_spent():
     promise = tacit.Privacy(epsilon=3.0, noise_multiplier=1.5)
     wrapped = Lying(tacit.PrivateSGD(lr=0.1), (LIAR,))
     with pytest.warns(Caution, match="privacy budget"):
-        run = tacit.simulate(wrapped, squares, GRAPH, steps=200, privacy=promise)
+        run = tacit.run(squares, wrapped, GRAPH, steps=200, privacy=promise)
     budget = run.setting.algorithm.budget
     assert 0 < run.history[-1].step == budget.allowed_steps < 200
     again = tacit.Setting(run.setting.algorithm, squares, GRAPH)

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from tacit import DSGT, LPPA, Task, Topology, simulate
+import tacit
+from tacit import DSGT, LPPA, Task, Topology
 from tacit.core import native
 from tacit.core.errors import Diverged
 from tacit.engines.lazy_rows import SMALL
@@ -27,8 +28,8 @@ def distance(theta, target):
 def a_run(algorithm, dtype):
     generator = torch.Generator().manual_seed(0)
     targets = torch.randn(CLIENTS, WIDTH, generator=generator, dtype=dtype)
-    task = Task.from_loss(distance, list(targets), torch.zeros(WIDTH, dtype=dtype))
-    return simulate(algorithm, task, Topology.ring(CLIENTS).mixing("metropolis"), steps=4)
+    task = Task(torch.zeros(WIDTH, dtype=dtype), list(targets), loss=distance)
+    return tacit.run(task, algorithm, Topology.ring(CLIENTS).mixing("metropolis"), steps=4)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def a_simulation(diverges):
         return value + 1e30 * theta[0].square() if diverges else value
 
     targets = [torch.full((WIDTH,), float(client)) for client in range(CLIENTS)]
-    task = Task.from_loss(loss, targets, torch.zeros(WIDTH))
+    task = Task(torch.zeros(WIDTH), targets, loss=loss)
     graph = Topology.ring(CLIENTS).mixing("metropolis")
     return Simulation(Setting(LPPA(lr=0.1), task, graph))
 

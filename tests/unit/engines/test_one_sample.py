@@ -67,7 +67,7 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, way, wo
     with torch.random.fork_rng():
         torch.manual_seed(0)
         parts = list(zip(x.split(1), y.split(1), strict=True))
-        task = tacit.Task.from_module(make(), parts, batch_size=1)
+        task = tacit.Task(make(), parts, batch_size=1)
     ids, pool = torch.arange(clients), WorkerPool(workers)
     hosted = HostedObjective(
         task, ids.tolist(), task.loader(ids, 0, "cpu"), "stacked", 0, "cpu", pool
@@ -102,7 +102,7 @@ def test_passes_have_no_rest(hidden):
     """A multiple of 32 samples."""
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     model = nn.Sequential(nn.Linear(784, hidden), nn.Linear(hidden, 10))
-    task = tacit.Task.from_module(model, parts, batch_size=1)
+    task = tacit.Task(model, parts, batch_size=1)
     for way in ("layered", "taped"):
         size = SampleBackend.of(task, way).samples_per_pass("cpu")
         assert size > 0
@@ -114,9 +114,7 @@ def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, way, monke
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 20)
     parts = [torch.zeros(4, 1)]
     start = torch.zeros(parameters)
-    task = tacit.Task.from_loss(
-        lambda theta, x: ((theta - x) ** 2).mean(), parts, start, batch_size=1
-    )
+    task = tacit.Task(start, parts, loss=lambda theta, x: ((theta - x) ** 2).mean(), batch_size=1)
     found = SampleBackend.first_usable(task, start, (parts[0][:2],))
     assert found.way == way
     assert ("memory" in found.reason) == (way == "looped")
@@ -138,7 +136,7 @@ def test_a_place_that_matters_is_found(place):
 
 def test_samples_go_one_by_one_where_places_matter(monkeypatch):
     parts = [(torch.zeros(4, 784), torch.arange(4))]
-    task = tacit.Task.from_module(nn.Linear(784, 10), parts, batch_size=1)
+    task = tacit.Task(nn.Linear(784, 10), parts, batch_size=1)
     theta, loader = task.initial(0, [0])[0], task.loader(torch.arange(1), 0, "cpu")
     assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "layered"
     monkeypatch.setattr(SampleBackend, "ignores_places", lambda *_: False)
@@ -193,7 +191,7 @@ def loss(theta, x):
 
 def private(x):
     """A prepared algorithm for a client with the samples x, and its objective."""
-    task = tacit.Task.from_loss(loss, [x, torch.zeros_like(x)], torch.zeros(1), batch_size=len(x))
+    task = tacit.Task(torch.zeros(1), [x, torch.zeros_like(x)], loss=loss, batch_size=len(x))
     graph = tacit.Topology.complete(2).mixing("metropolis")
     promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1, clip=BOUND)
     algorithm = prepare(tacit.PrivateSGD(lr=1.0), promise, task, graph, 1)

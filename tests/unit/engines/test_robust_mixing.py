@@ -71,8 +71,8 @@ def test_without_liars_clipping_is_plain_mixing():
     graph = tacit.Topology.erdos_renyi(7, 0.5, seed=1).mixing("metropolis")
     start = torch.randn(7, WIDTH, dtype=torch.float64)
     task = tacit.quadratic(torch.eye(WIDTH).double().repeat(7, 1, 1), start, theta0=start)
-    plain = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=5)
-    robust = tacit.simulate(tacit.Robust(tacit.DSG(lr=0.1), liars=0), task, graph, steps=5)
+    plain = tacit.run(task, tacit.DSG(lr=0.1), graph, steps=5)
+    robust = tacit.run(task, tacit.Robust(tacit.DSG(lr=0.1), liars=0), graph, steps=5)
     torch.testing.assert_close(robust.theta, plain.theta)
     assert robust.history[-1].bytes_sent == plain.history[-1].bytes_sent
 
@@ -141,7 +141,7 @@ def test_algorithms_that_only_mix_run_and_resume(name, tmp_path):
     task = tacit.quadratic(torch.eye(2).double().repeat(5, 1, 1), torch.ones(5, 2).double())
     algorithm = tacit.Robust(made(name), "trimmed-mean", 2)
     assert algorithm.state_class is made(name).state_class
-    run = tacit.simulate(algorithm, task, graph, steps=3)
+    run = tacit.run(task, algorithm, graph, steps=3)
     assert run.theta.isfinite().all()
     assert not algorithm.cautions(graph)
 
@@ -153,7 +153,7 @@ def test_too_few_neighbours_are_refused(rule, liars, needed):
     task = tacit.quadratic(torch.eye(2).repeat(6, 1, 1), torch.ones(6, 2))
     graph = tacit.Topology.ring(6).mixing("metropolis")
     algorithm = tacit.Robust(tacit.DSG(lr=0.1), rule, liars)
-    message = misuse_message(tacit.simulate, algorithm, task, graph, steps=1)
+    message = misuse_message(tacit.run, algorithm, task, graph, steps=1)
     assert_mentions(message, "2 neighbours", f"needs {needed}")
 
 
@@ -162,7 +162,7 @@ def test_compressed_rows_are_refused():
     task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
     algorithm = tacit.Robust(tacit.DeFLVP(lr=0.1), allow_inexact=True)
     with pytest.warns(tacit.Caution):
-        message = misuse_message(tacit.simulate, algorithm, task, graph, steps=1)
+        message = misuse_message(tacit.run, algorithm, task, graph, steps=1)
     assert_mentions(message, "compressed")
 
 

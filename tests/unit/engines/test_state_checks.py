@@ -30,7 +30,7 @@ def simulate(step, start=lambda here: State(here.theta0)):
 
     task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    return tacit.simulate(Own(), task, graph, steps=2)
+    return tacit.run(task, Own(), graph, steps=2)
 
 
 WRONG = {

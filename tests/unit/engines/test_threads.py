@@ -30,7 +30,7 @@ def task(module, loss=functional.cross_entropy):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(8, 24, 6, generator=generator, dtype=torch.float64)
     y = torch.randint(3, (8, 24), generator=generator)
-    return Task.from_module(
+    return Task(
         module.double(), list(zip(x, y, strict=True)), loss=loss, batch_size=6, init="independent"
     )
 

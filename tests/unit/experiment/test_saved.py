@@ -39,10 +39,10 @@ def simulate(module, transcript=False, **options):
         (torch.randn(12, 4, generator=draw), torch.randint(3, (12,), generator=draw))
         for _ in range(3)
     ]
-    task = tacit.Task.from_module(module, parts, batch_size=4)
+    task = tacit.Task(module, parts, batch_size=4)
     graph = tacit.Topology.ring(3).mixing("metropolis")
     algorithm = tacit.DSGT(lr=0.1)
-    return tacit.simulate(algorithm, task, graph, steps=6, transcript=transcript, **options)
+    return tacit.run(task, algorithm, graph, steps=6, transcript=transcript, **options)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_what_cannot_be_had_is_said(run, tmp_path):
 def test_a_loss_has_no_module(tmp_path):
     task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=2)
     with pytest.raises(Misuse, match="not from a module"):
         run.module(0)
     saved = tacit.load(run.save(tmp_path / "run"))
@@ -164,11 +164,11 @@ def test_a_loss_has_no_module(tmp_path):
 
 def test_shared_rows_of_a_private_run_are_saved(tmp_path):
     parts = [(torch.randn(40, 4), torch.randint(3, (40,))) for _ in range(3)]
-    task = tacit.Task.from_module(nn.Linear(4, 3), parts, batch_size=4)
+    task = tacit.Task(nn.Linear(4, 3), parts, batch_size=4)
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    run = tacit.simulate(
-        tacit.PrivateSGD(lr=0.1),
+    run = tacit.run(
         task,
+        tacit.PrivateSGD(lr=0.1),
         graph,
         steps=2,
         privacy=tacit.Privacy(epsilon=8.0, delta=1e-4),
@@ -189,9 +189,9 @@ def named(tmp_path_factory):
         lines = [f"{a},{b},{'ill' if a > 0 else 'well'}\n" for a, b in rows]
         (place / f"{name}.csv").write_text("a,b,outcome\n" + "".join(lines))
     dataset = tacit.data.from_tables(str(place / "{client}.csv"), label="outcome", test=0.25)
-    task = tacit.Task.from_module(nn.Linear(2, 2), dataset, batch_size=4, init="same")
+    task = tacit.Task(nn.Linear(2, 2), dataset, batch_size=4, init="same")
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    return tacit.simulate(tacit.DSGT(lr=0.5), task, graph, steps=20)
+    return tacit.run(task, tacit.DSGT(lr=0.5), graph, steps=20)
 
 
 def test_clients_names_are_in_the_report_and_choose_models(named, tmp_path):

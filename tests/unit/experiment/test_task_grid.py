@@ -20,7 +20,7 @@ def private_task():
     x = torch.randn(3, 40, 4, generator=draw)
     parts = list(zip(x, (x[..., 0] > 0).long(), strict=True))
     test = x.flatten(0, 1), (x[..., 0] > 0).long().flatten()
-    return tacit.Task.from_module(torch.nn.Linear(4, 2), parts, batch_size=8, test=test)
+    return tacit.Task(torch.nn.Linear(4, 2), parts, batch_size=8, test=test)
 
 
 def test_a_grid_takes_names_and_objects_and_varies_lists(task, tmp_path):
@@ -36,7 +36,7 @@ def test_a_grid_takes_names_and_objects_and_varies_lists(task, tmp_path):
     names = {run.summary.algorithm for run in made.runs}
     assert names == {"dsgt", "lppa"}
     assert {run.settings["algorithm.lr"] for run in made.runs} == {0.05, 0.1}
-    expected = tacit.simulate(tacit.DSGT(lr=0.1), task, complete, steps=20, seed=1)
+    expected = tacit.run(task, tacit.DSGT(lr=0.1), complete, steps=20, seed=1)
     (setting,) = (
         one
         for one in made.settings

@@ -357,7 +357,7 @@ def test_models_that_people_use_take_one_pass(name):
     module, shape = made(name)
     x = inputs(shape, 8)
     classes = module(x).flatten(1).shape[1]
-    task = Task.from_module(
+    task = Task(
         module,
         [(x, torch.arange(8) % classes)],
         batch_size=2,

@@ -46,10 +46,10 @@ def test_outputs_do_not_depend_on_the_rest_of_the_batch(layer, shape):
 def test_the_refusal_names_it_and_it_helps():
     module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
     parts = [(torch.randn(8, 4), torch.arange(8) % 2)] * 3
-    message = misuse_message(tacit.Task.from_module, module, parts, batch_size=4)
+    message = misuse_message(tacit.Task, module, parts, batch_size=4)
     assert "tacit.models.replace_batch_norm(model)" in message
     changed = models.replace_batch_norm(module)
-    assert tacit.Task.from_module(changed, parts, batch_size=4).parameters == 30 + 12 + 14
+    assert tacit.Task(changed, parts, batch_size=4).parameters == 30 + 12 + 14
 
 
 def test_lazy_layers_and_bad_groups_are_refused():

@@ -118,7 +118,7 @@ def test_the_output_of_a_transformer_for_a_sample_does_not_depend_on_the_batch(b
 
 def test_a_task_knows_the_dimension_of_the_samples():
     x, y = torch.randint(10, (6, 10)), torch.arange(6) % 3
-    task = Task.from_module(Encoder(batch_first=False), [(x, y)], batch_size=2)
+    task = Task(Encoder(batch_first=False), [(x, y)], batch_size=2)
     theta, keys = task.initial(0, [0])[0], KEYS[:2]
     together = task.loss(theta, x[:2], y[:2], keys)
     alone = [task.loss(theta, x[k : k + 1], y[k : k + 1], keys[k : k + 1]) for k in range(2)]

@@ -161,12 +161,12 @@ def test_a_model_with_functions_only_trains_and_is_evaluated_without_dropout():
 
     module = Dropping(8, 3)
     parts = [(X[:, 0], torch.arange(4) % 3)] * 3
-    task = tacit.Task.from_module(module, parts, batch_size=2, test=parts[0])
+    task = tacit.Task(module, parts, batch_size=2, test=parts[0])
     assert task.draws.keys
     graph = tacit.Topology.ring(3).mixing()
     before = torch.get_rng_state()
     runs = [
-        tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3, gradients=how).theta
+        tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3, gradients=how).theta
         for how in ("stacked", "looped", "looped")
     ]
     torch.testing.assert_close(runs[0], runs[1])

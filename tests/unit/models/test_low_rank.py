@@ -157,7 +157,7 @@ def task_of(module, **options):
     x = torch.randint(10, (3, 8, 6), generator=torch.Generator().manual_seed(1))
     y = torch.randint(3, (3, 8), generator=torch.Generator().manual_seed(2))
     parts = list(zip(x, y, strict=True))
-    return tacit.Task.from_module(module, parts, batch_size=4, test=parts[0], **options)
+    return tacit.Task(module, parts, batch_size=4, test=parts[0], **options)
 
 
 @pytest.mark.parametrize("init", ["module", "same", "independent"])
@@ -165,7 +165,7 @@ def test_adapters_train_and_frozen_weights_stay(init):
     adapted = models.lora(Classifier(p=0.1), rank=2, train=["head"])
     task = task_of(adapted, init=init)
     graph = tacit.Topology.ring(3).mixing()
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3)
     assert run.theta.shape == (3, sum(p.numel() for p in adapted.parameters() if p.requires_grad))
     assert not torch.allclose(run.theta, task.initial(0, range(3)))
     frozen = {n: p for n, p in task.loss.flat.module.named_parameters() if not p.requires_grad}
@@ -195,7 +195,7 @@ def test_private_training_of_adapters():
     task = task_of(models.lora(Classifier(p=0.2), rank=2))
     graph = tacit.Topology.ring(3).mixing()
     privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
-    run = tacit.simulate(tacit.PrivateSGD(lr=0.1), task, graph, steps=2, privacy=privacy)
+    run = tacit.run(task, tacit.PrivateSGD(lr=0.1), graph, steps=2, privacy=privacy)
     assert torch.isfinite(run.theta).all()
 
 
@@ -223,7 +223,7 @@ def test_modules_of_peft_work_as_they_are():
     assert task.parameters == 2 * 8 + 3 * 2
     assert task.draws.keys
     graph = tacit.Topology.ring(3).mixing()
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=3)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=3)
     assert torch.isfinite(run.theta).all()
 
 
@@ -232,7 +232,7 @@ def test_peft_itself():
     config = peft.LoraConfig(r=2, target_modules=["linear1"], lora_dropout=0.1)
     task = task_of(peft.get_peft_model(Classifier(), config))
     graph = tacit.Topology.ring(3).mixing()
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=2)
     assert torch.isfinite(run.theta).all()
 
 

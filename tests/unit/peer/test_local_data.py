@@ -40,9 +40,9 @@ constant = 3
 
 def parts(count): return [torch.arange(3.0) + k for k in range(count)]
 def distance(theta, place): return 0.5 * (theta - place).square().sum()
-def task(): return tacit.Task.from_loss(distance, parts(1), torch.zeros(3))
-def two(): return tacit.Task.from_loss(distance, parts(2), torch.zeros(3))
-def own_start(): return tacit.Task.from_loss(distance, parts(1), torch.zeros(1, 3))
+def task(): return tacit.Task(torch.zeros(3), parts(1), loss=distance)
+def two(): return tacit.Task(torch.zeros(3), parts(2), loss=distance)
+def own_start(): return tacit.Task(torch.zeros(1, 3), parts(1), loss=distance)
 def exact(): return tacit.quadratic(torch.eye(3)[None], torch.ones(1, 3))
 def filtered(): return tacit.adaptive_filtering(clients=1, width=4)
 """

@@ -129,7 +129,7 @@ def logistic():
     parts = [
         (10 * draw(20, 6, seed=i, dtype=torch.float32), torch.arange(20) % 3) for i in range(4)
     ]
-    return tacit.Task.from_module(torch.nn.Linear(6, 3), parts, batch_size=5)
+    return tacit.Task(torch.nn.Linear(6, 3), parts, batch_size=5)
 
 
 @pytest.mark.parametrize("make", [steep, logistic])
@@ -142,7 +142,7 @@ def test_every_gradient_of_a_run_is_bounded(make, gradients, bound, norm):
 
     def taken(task):
         algorithm = tacit.DSGT(lr=0.05)
-        run = tacit.simulate(algorithm, task, RING, steps=6, gradients=gradients, transcript=keep)
+        run = tacit.run(task, algorithm, RING, steps=6, gradients=gradients, transcript=keep)
         return run, torch.stack(
             [row for name, row in run.transcript.held.items() if name.kind == "gradient"]
         )
@@ -162,7 +162,7 @@ def test_a_clipped_task_trains_and_the_task_it_was_made_of_is_not_clipped():
     clipped = task.clipped(0.5)
     assert task.clip is None
     assert clipped.clip == Clip(0.5)
-    run = tacit.simulate(tacit.DSGT(lr=0.1), clipped, RING, steps=300)
+    run = tacit.run(clipped, tacit.DSGT(lr=0.1), RING, steps=300)
     torch.testing.assert_close(run.theta, task.optimum.expand_as(run.theta), rtol=0, atol=1e-6)
 
 
@@ -170,7 +170,7 @@ def test_the_exact_solver_takes_no_gradients_to_clip():
     exact = tacit.PDMM(solver=tacit.ExactSolver())
     with pytest.raises(Misuse, match=r"nothing to clip.*quadratic, gradient or inner solver"):
         tacit.Simulation(tacit.Setting(exact, steep().clipped(1.0), RING))
-    run = tacit.simulate(tacit.PDMM(), steep().clipped(1.0), RING, steps=2)
+    run = tacit.run(steep().clipped(1.0), tacit.PDMM(), RING, steps=2)
     assert run.theta.isfinite().all()
 
 

@@ -553,10 +553,10 @@ sys.modules["cryptography"] = None
 import torch, tacit
 task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
 graph = tacit.Topology.ring(3).mixing("metropolis")
-tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=1)
+tacit.run(task, tacit.LPPA(lr=0.1), graph, steps=1)
 for _ in range(2):
     try:
-        tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=1, prg="chacha20")
+        tacit.run(task, tacit.LPPA(lr=0.1), graph, steps=1, prg="chacha20")
     except tacit.Misuse as refusal:
         print(refusal)
 """

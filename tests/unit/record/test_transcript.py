@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+import tacit
 from support.integer_noise import integers
 from tacit import (
     LPPA,
@@ -16,7 +17,6 @@ from tacit import (
     Misuse,
     Topology,
     quadratic,
-    simulate,
 )
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 
 def test_every_message_is_kept_with_its_tick_and_tag():
-    run = simulate(LPPA(lr=0.1, masks="sent"), TASK, GRAPH, steps=2, transcript=True)
+    run = tacit.run(TASK, LPPA(lr=0.1, masks="sent"), GRAPH, steps=2, transcript=True)
     messages = [
         (m.tick, m.verb, m.tag, m.private, tuple(m.rows.shape)) for m in run.transcript.messages
     ]
@@ -49,17 +49,17 @@ def test_every_message_is_kept_with_its_tick_and_tag():
 
 
 def test_the_first_tracker_sent_is_the_masked_gradient():
-    run = simulate(LPPA(lr=0.1, noise=Laplace(1.0)), TASK, GRAPH, steps=1, transcript=True)
+    run = tacit.run(TASK, LPPA(lr=0.1, noise=Laplace(1.0)), GRAPH, steps=1, transcript=True)
     first = run.transcript.of("gamma")[0].rows
-    plain = simulate(LPPA(lr=0.1, noise=Laplace(0.0)), TASK, GRAPH, steps=1, transcript=True)
+    plain = tacit.run(TASK, LPPA(lr=0.1, noise=Laplace(0.0)), GRAPH, steps=1, transcript=True)
     gradient = plain.transcript.of("gamma")[0].rows
     torch.testing.assert_close(first.sum(0), gradient.sum(0))
     assert float((first - gradient).abs().min()) > 0
 
 
 def test_recording_does_not_change_the_run_and_is_off_by_default():
-    recorded = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=3, transcript=True)
-    unrecorded = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=3)
+    recorded = tacit.run(TASK, LPPA(lr=0.1), GRAPH, steps=3, transcript=True)
+    unrecorded = tacit.run(TASK, LPPA(lr=0.1), GRAPH, steps=3)
     assert torch.equal(recorded.theta, unrecorded.theta)
     assert recorded.history[-1].bytes_sent == unrecorded.history[-1].bytes_sent
     assert unrecorded.transcript is None
@@ -83,8 +83,8 @@ class WithIntegers(Algorithm):
 
 
 def test_recording_does_not_change_integer_noise():
-    recorded = simulate(WithIntegers(), TASK, GRAPH, steps=3, transcript=True)
-    unrecorded = simulate(WithIntegers(), TASK, GRAPH, steps=3)
+    recorded = tacit.run(TASK, WithIntegers(), GRAPH, steps=3, transcript=True)
+    unrecorded = tacit.run(TASK, WithIntegers(), GRAPH, steps=3)
     assert torch.equal(recorded.theta, unrecorded.theta)
     first = recorded.transcript.of("theta")[0].rows
     noise = integers(Philox(0, 3), "i", DiscreteGaussian(7), 1, torch.arange(4), 3)
@@ -109,7 +109,7 @@ def test_server_messages_and_encoded_rows_are_kept():
 
 
 def test_unknown_tag_suggests_the_closest():
-    run = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=1, transcript=True)
+    run = tacit.run(TASK, LPPA(lr=0.1), GRAPH, steps=1, transcript=True)
     assert run.transcript.tags == ["theta", "gamma"]
     assert repr(run.transcript) == "Transcript(2 messages: theta, gamma)"
     with pytest.raises(Misuse, match=r"gama.*Did you mean 'gamma'"):
@@ -121,7 +121,9 @@ PATH = Topology.from_edges([(0, 1), (1, 2), (2, 3)]).mixing("metropolis", lazy=T
 
 def kept(algorithm=None, graph=PATH, steps=3, **keep):
     algorithm = algorithm or LPPA(lr=0.1, noise=Laplace(1.0))
-    return simulate(algorithm, TASK, graph, steps=steps, seed=1, transcript=Keep(**keep)).transcript
+    return tacit.run(
+        TASK, algorithm, graph, steps=steps, seed=1, transcript=Keep(**keep)
+    ).transcript
 
 
 def test_messages_have_sources_and_targets():
@@ -196,16 +198,16 @@ def test_minimisers_are_held_as_gradients_and_nonlinear_results_as_they_are():
     """∇f(w) = −b − cw, which for this task is w − 1."""
     transcript = kept(PDMM(solver=ExactSolver()), insides=(2,))
     gradient = transcript.held[Unknown("gradient", 3, 2)]
-    run = simulate(PDMM(solver=ExactSolver()), TASK, PATH, steps=3, seed=1)
+    run = tacit.run(TASK, PDMM(solver=ExactSolver()), PATH, steps=3, seed=1)
     torch.testing.assert_close(gradient, run.theta[2] - 1)
     response = kept(DeFLVP(lr=0.1, private_variates=True), insides=(1,)).held
     assert {name.tag for name in response if name.kind == "nonlinear"} == {"response", "codec"}
 
 
 def test_recording_insides_does_not_change_the_run():
-    unrecorded = simulate(LPPA(lr=0.1), TASK, PATH, steps=3)
-    recorded = simulate(
-        LPPA(lr=0.1), TASK, PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True)
+    unrecorded = tacit.run(TASK, LPPA(lr=0.1), PATH, steps=3)
+    recorded = tacit.run(
+        TASK, LPPA(lr=0.1), PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True)
     )
     assert torch.equal(unrecorded.theta, recorded.theta)
 

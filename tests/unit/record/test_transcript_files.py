@@ -5,7 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tacit import LPPA, PDMM, FedAvg, Laplace, Misuse, Topology, quadratic, simulate
+import tacit
+from tacit import LPPA, PDMM, FedAvg, Laplace, Misuse, Topology, quadratic
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.transcript_files import load, save
 
@@ -17,7 +18,7 @@ TASK = quadratic(
 
 def recorded(algorithm=None, task=TASK, **keep):
     algorithm = algorithm or LPPA(lr=0.1, noise=Laplace(1.0), masks="sent")
-    return simulate(algorithm, task, GRAPH, steps=2, seed=5, transcript=Keep(**keep)).transcript
+    return tacit.run(task, algorithm, GRAPH, steps=2, seed=5, transcript=Keep(**keep)).transcript
 
 
 @pytest.fixture

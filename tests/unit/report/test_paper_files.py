@@ -34,14 +34,14 @@ def folders(tmp_path_factory):
     x = torch.randn(3, 30, 5, generator=draw)
     y = (x[..., 0] > 0).long()
     parts = list(zip(x, y, strict=True))
-    task = tacit.Task.from_module(
+    task = tacit.Task(
         nn.Linear(5, 2), parts, batch_size=5, test=(x.flatten(0, 1), y.flatten()), init="same"
     )
     graph = tacit.Topology.ring(3).mixing("metropolis")
     plan = [(tacit.DSGT(lr=0.05), seed) for seed in SEEDS]
     plan += [(tacit.DPSGD(lr=0.5), seed) for seed in (*SEEDS, 9)]
     return [
-        tacit.simulate(algorithm, task, graph, steps=8, seed=seed, metrics=["auc"]).save(
+        tacit.run(task, algorithm, graph, steps=8, seed=seed, metrics=["auc"]).save(
             base / f"{algorithm.name}-{seed}"
         )
         for algorithm, seed in plan

@@ -117,7 +117,7 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
 def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
     def task(batch_size):
         parts = [torch.zeros(size) for size in (8, 3, 8)]
-        return Task.from_loss(lambda theta, x: theta.sum(), parts, torch.zeros(2), batch_size)
+        return Task(torch.zeros(2), parts, loss=lambda theta, x: theta.sum(), batch_size=batch_size)
 
     with pytest.raises(Misuse, match=r"Client 1 has 3 samples.*Lower batch_size"):
         task(4)

@@ -18,7 +18,7 @@ def adapted(seed=0):
 
 def sketch(module):
     parts = [(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))]
-    return sketch_of_constants(tacit.Task.from_module(module, parts, batch_size=2).loss)
+    return sketch_of_constants(tacit.Task(module, parts, batch_size=2).loss)
 
 
 def test_trainable_parameters_are_not_part_of_it():

@@ -147,7 +147,7 @@ def test_a_record_without_a_test_set_takes_a_few_passes_for_many_clients():
 )
 def test_models_are_evaluated_on_whole_batches(module, loss):
     x, y = torch.rand(3, 8, 6), torch.arange(24).view(3, 8) % 4
-    task = Task.from_module(
+    task = Task(
         module,
         list(zip(x, y, strict=True)),
         loss=loss,
@@ -162,7 +162,7 @@ def test_models_are_evaluated_on_whole_batches(module, loss):
 def test_large_activations_are_evaluated_in_small_batches(monkeypatch):
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
     data = (torch.rand(40, 1, 8, 8), torch.arange(40) % 3)
-    task = Task.from_module(module, [data, data], batch_size=4, test=data)
+    task = Task(module, [data, data], batch_size=4, test=data)
     whole = task.evaluation.models(task.initial(0, range(2)), range(2))
     monkeypatch.setitem(evaluation.WORKSPACE, "cpu", 10_000)
     small = task.to("cpu").evaluation

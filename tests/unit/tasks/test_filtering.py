@@ -125,7 +125,7 @@ def test_the_sign_flips_at_its_batch_and_everything_with_it():
 
 def test_exact_gradients_lead_to_the_optimum():
     task = adaptive_filtering(exact=True)
-    run = tacit.simulate(tacit.DSGT(lr=0.3), task, RING, steps=400)
+    run = tacit.run(task, tacit.DSGT(lr=0.3), RING, steps=400)
     torch.testing.assert_close(run.theta, task.optimum.repeat(5, 1), rtol=0, atol=1e-9)
     assert run.history[0].msd > 0.1
     assert run.history[-1].msd < 1e-18
@@ -133,7 +133,7 @@ def test_exact_gradients_lead_to_the_optimum():
 
 def test_sampled_gradients_lead_near_it_and_follow_its_flip():
     task = adaptive_filtering(homogeneous=True, flip_at=150, batch_size=5)
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, RING, steps=300, record_every=1)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), RING, steps=300, record_every=1)
     deviations = run.history.column("msd")
     assert max(deviations[140:150]) < 0.1 < deviations[0]
     assert min(deviations[150:153]) > 5  # about ‖2w*‖²
@@ -156,7 +156,7 @@ def test_numbers_can_be_given_and_have_a_type():
         == batch(task, 0)[1].dtype
         == torch.float32
     )
-    assert repr(task) == "Task(2 clients, 3 parameters, batches of 1)"
+    assert repr(task) == "Objective(2 clients, 3 parameters, batches of 1)"
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ def labels(*shape, classes=3):
 
 
 def task_of(module, x, y, **options):
-    return tacit.Task.from_module(module, [(x, y)] * N, batch_size=2, **options)
+    return tacit.Task(module, [(x, y)] * N, batch_size=2, **options)
 
 
 def trained(task, gradients="looped", steps=3):
-    return tacit.simulate(tacit.DSGT(lr=0.2), task, GRAPH, steps=steps, gradients=gradients).theta
+    return tacit.run(task, tacit.DSGT(lr=0.2), GRAPH, steps=steps, gradients=gradients).theta
 
 
 class Tagger(nn.Module):
@@ -91,7 +91,7 @@ class TestTypes:
     def test_arrays_that_fit_are_not_copied(self):
         x, y = draw(6, 4), labels(6)
         held = tacit.tasks.parts.Parts.split((x, y), [range(3), range(3, 6)])
-        task = tacit.Task.from_module(nn.Linear(4, 3), held, batch_size=2)
+        task = tacit.Task(nn.Linear(4, 3), held, batch_size=2)
         assert task.parts.arrays[0] is x
         assert task.parts.arrays[1] is y
 
@@ -121,9 +121,7 @@ class TestComplexNumbers:
 
     def test_models_may_take_them(self):
         task = task_of(Magnitude(), self.z, labels(6), test=(self.z, labels(6)))
-        plain = tacit.Task.from_module(
-            task.loss.flat.module.linear, [(self.z.abs(), labels(6))] * 3
-        )
+        plain = tacit.Task(task.loss.flat.module.linear, [(self.z.abs(), labels(6))] * 3)
         assert task.parts.arrays[0].dtype == torch.complex64
         theta = task.initial(0, [0])[0]
         expected = plain.loss(theta, self.z.abs(), labels(6))
@@ -166,10 +164,10 @@ class TestTokens:
 
     def test_private_training_of_tokens(self):
         parts = [(torch.randint(10, (6, 5)), labels(6, 5)) for _ in range(N)]
-        task = tacit.Task.from_module(Tagger(), parts, batch_size=2)
+        task = tacit.Task(Tagger(), parts, batch_size=2)
         privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
         algorithm = tacit.PrivateSGD(lr=0.1)
-        run = tacit.simulate(algorithm, task, GRAPH, steps=2, privacy=privacy)
+        run = tacit.run(task, algorithm, GRAPH, steps=2, privacy=privacy)
         assert torch.isfinite(run.theta).all()
 
     def test_outputs_per_pixel_are_those_of_torch(self):

@@ -44,9 +44,7 @@ def test_one_pass_is_captured_per_size(together, monkeypatch):
     monkeypatch.setattr(gradients, "captured_pass", capture)
     generator = torch.Generator().manual_seed(0)
     parts = [(torch.rand(12, 6, generator=generator), torch.arange(12) % 3) for _ in range(7)]
-    task = Task.from_module(
-        models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent"
-    )
+    task = Task(models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent")
     hosted = HostedObjective(
         task, range(7), task.loader(torch.arange(7), 0, "cpu"), "stacked", 0, "cpu"
     )

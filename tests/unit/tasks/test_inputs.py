@@ -74,10 +74,10 @@ class Both(nn.Module):
 def test_models_with_several_inputs_train_and_are_evaluated(form, batch_size):
     part, _ = FORMS[form]
     module = Both()
-    task = tacit.Task.from_module(module, [part] * 3, batch_size=batch_size, test=part)
+    task = tacit.Task(module, [part] * 3, batch_size=batch_size, test=part)
     graph = tacit.Topology.ring(3).mixing()
     runs = [
-        tacit.simulate(tacit.DSGT(lr=0.3), task, graph, steps=4, gradients=how)
+        tacit.run(task, tacit.DSGT(lr=0.3), graph, steps=4, gradients=how)
         for how in ("stacked", "looped")
     ]
     torch.testing.assert_close(runs[0].theta, runs[1].theta)
@@ -92,19 +92,19 @@ def test_models_with_several_inputs_train_and_are_evaluated(form, batch_size):
 
 def test_samples_with_several_inputs_are_clipped_one_by_one():
     parts = [copy.deepcopy(FORMS["named"][0]) for _ in range(3)]
-    task = tacit.Task.from_module(Both(), parts, batch_size=2)
+    task = tacit.Task(Both(), parts, batch_size=2)
     graph = tacit.Topology.ring(3).mixing()
     algorithm = tacit.PrivateSGD(lr=0.1)
     privacy = tacit.Privacy(epsilon=5.0, delta=1e-3)
-    run = tacit.simulate(algorithm, task, graph, steps=2, privacy=privacy)
+    run = tacit.run(task, algorithm, graph, steps=2, privacy=privacy)
     assert torch.isfinite(run.theta).all()
 
 
 def test_attacks_say_that_they_need_one_input():
-    task = tacit.Task.from_module(Both(), [FORMS["named"][0]] * 3, batch_size=2)
+    task = tacit.Task(Both(), [FORMS["named"][0]] * 3, batch_size=2)
     keep = tacit.Keep(insides=(1,), theta0=True)
     graph = tacit.Topology.ring(3).mixing()
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=2, transcript=keep)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=2, transcript=keep)
     found = tacit.audit(run, "curious(1)", heat_map=False)
     assert any("one input" in note for note in found.notes)
 
@@ -154,7 +154,7 @@ def test_named_inputs_of_samples_may_have_any_order():
 
 
 def test_inputs_without_as_many_targets_are_refused():
-    message = misuse_message(tacit.Task.from_module, nn.Linear(3, 2), [(X, Y[:5])] * 2)
+    message = misuse_message(tacit.Task, nn.Linear(3, 2), [(X, Y[:5])] * 2)
     assert_mentions(message, "client 0 have [6, 5] samples", "as many targets as inputs")
 
 
@@ -171,10 +171,8 @@ def test_clients_with_other_inputs_are_refused():
 def test_a_test_set_of_another_form_is_refused():
     parts = [FORMS["named"][0]] * 2
     for test in ((X, Y), ({"x": X, "w": Z}, Y), ((X, Z), Y)):
-        assert "held-out" in misuse_message(tacit.Task.from_module, Both(), parts, test=test)
-    assert "shape" in misuse_message(
-        tacit.Task.from_module, Both(), parts, test=({"x": X, "z": Z[:, :1]}, Y)
-    )
+        assert "held-out" in misuse_message(tacit.Task, Both(), parts, test=test)
+    assert "shape" in misuse_message(tacit.Task, Both(), parts, test=({"x": X, "z": Z[:, :1]}, Y))
 
 
 def test_named_arrays_of_numpy():

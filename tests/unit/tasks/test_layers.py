@@ -48,7 +48,7 @@ def module_of(make):
 
 def task_of(module, shape, *, samples=4, batch_size=3, inputs=draw, targets=classes, **options):
     parts = [(inputs(samples, *shape, seed=k), targets(samples, seed=k)) for k in range(CLIENTS)]
-    return Task.from_module(module, parts, batch_size=batch_size, **options)
+    return Task(module, parts, batch_size=batch_size, **options)
 
 
 def both(task, theta=None, number=2):
@@ -111,7 +111,7 @@ def test_one_sample_is_a_batch(module):
 
 def test_whole_parts_of_different_sizes(module):
     parts = [(draw(n, *IMAGE, seed=n), classes(n, seed=n)) for n in (2, 5, 2)]
-    assert_same(Task.from_module(module, parts))
+    assert_same(Task(module, parts))
 
 
 @pytest.mark.parametrize("inputs", [draw, whole_numbers])
@@ -432,7 +432,7 @@ def test_unsupported_modules_have_a_reason(name):
 
 
 def test_a_loss_without_a_module_is_refused():
-    task = Task.from_loss(lambda theta, x: (theta - x).square().sum(), [draw(3)] * CLIENTS, draw(3))
+    task = Task(draw(3), [draw(3)] * CLIENTS, loss=lambda theta, x: (theta - x).square().sum())
     assert "not that of a module" in layered(task)
 
 
@@ -465,7 +465,7 @@ def test_gradients_that_are_not_finite_stay_so(module, value):
 @pytest.mark.parametrize("way", ["stacked", "looped"])
 def test_a_label_beyond_the_classes_is_refused_in_every_way(way):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
-    task = Task.from_module(nn.Linear(6, 4), list(zip(x, y, strict=True)))
+    task = Task(nn.Linear(6, 4), list(zip(x, y, strict=True)))
     # After the check of the task.
     task.parts[2][1][5] = 4
     hosted = HostedObjective(task, range(3), task.loader(torch.arange(3), 0, "cpu"), way, 0, "cpu")
@@ -489,7 +489,7 @@ class BiasFirst(nn.Linear):
 @pytest.mark.parametrize("module", [OtherCall(nn.Linear(6, 4)), BiasFirst()], ids=["call", "order"])
 def test_modules_that_only_resemble_a_layer_are_unsupported(module):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
-    task = Task.from_module(module, list(zip(x, y, strict=True)))
+    task = Task(module, list(zip(x, y, strict=True)))
     assert isinstance(layered(task), str)
 
 

@@ -27,7 +27,7 @@ def task(local, **options):
         (torch.randn(8, 4, generator=draw), torch.randint(3, (8,), generator=draw))
         for _ in range(3)
     ]
-    return tacit.Task.from_module(Net(), parts, batch_size=4, local=local, **options)
+    return tacit.Task(Net(), parts, batch_size=4, local=local, **options)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ GRAPH = tacit.Topology.ring(3).mixing("metropolis")
 
 
 def test_modules_saved_runs_and_evaluation_have_own_local_parameters(tmp_path):
-    run = tacit.simulate(tacit.DSGT(lr=0.3), task(["head"]), GRAPH, steps=5)
+    run = tacit.run(task(["head"]), tacit.DSGT(lr=0.3), GRAPH, steps=5)
     x = torch.randn(6, 4)
     own = [run.module(client) for client in range(3)]
     assert not torch.equal(own[0].head.weight, own[1].head.weight)
@@ -118,8 +118,8 @@ def test_modules_saved_runs_and_evaluation_have_own_local_parameters(tmp_path):
 
 
 def test_the_run_without_local_parameters_is_as_before():
-    run = tacit.simulate(tacit.DSGT(lr=0.3), task(None), GRAPH, steps=5)
-    other = tacit.simulate(tacit.DSGT(lr=0.3), task([]), GRAPH, steps=5)
+    run = tacit.run(task(None), tacit.DSGT(lr=0.3), GRAPH, steps=5)
+    other = tacit.run(task([]), tacit.DSGT(lr=0.3), GRAPH, steps=5)
     assert run.local is None
     assert torch.equal(run.theta, other.theta)
 
@@ -141,8 +141,8 @@ def test_local_heads_beat_a_shared_model_on_each_clients_own_data():
     def accuracies(local):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
-        made = tacit.Task.from_module(model, train, batch_size=20, local=local)
-        run = tacit.simulate(tacit.DSGT(lr=0.2), made, graph, steps=150)
+        made = tacit.Task(model, train, batch_size=20, local=local)
+        run = tacit.run(made, tacit.DSGT(lr=0.2), graph, steps=150)
         right = []
         for client, (x, y) in enumerate(test):
             right.append(float((run.module(client)(x).argmax(1) == y).float().mean()))

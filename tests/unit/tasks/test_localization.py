@@ -81,7 +81,7 @@ def test_stochastic_gradients_are_right_on_average():
 def test_a_ring_of_anchors_finds_the_target(exact, near):
     task = localization(exact=exact)
     graph = tacit.Topology.ring(4).mixing("metropolis")
-    run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=400)
+    run = tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=400)
     assert run.history[0].msd > 0.1
     assert run.history[-1].msd < near
     torch.testing.assert_close(run.theta.mean(0), task.optimum, rtol=0, atol=near**0.5)

@@ -42,12 +42,12 @@ def test_the_gradient_of_the_local_problem_vanishes_at_its_minimiser(task):
 
 
 def test_a_task_without_known_minimisers_fails_before_the_run():
-    task = tacit.Task.from_loss(lambda theta, x: (theta - x).abs().sum(), list(draw(4, 3)), draw(3))
+    task = tacit.Task(draw(3), list(draw(4, 3)), loss=lambda theta, x: (theta - x).abs().sum())
     graph = tacit.Topology.ring(4).mixing("metropolis")
     with pytest.raises(Misuse, match="known minimisers") as refusal:
-        tacit.simulate(tacit.ADMM(solver=tacit.ExactSolver()), task, graph, steps=1)
+        tacit.run(task, tacit.ADMM(solver=tacit.ExactSolver()), graph, steps=1)
     assert "quadratic" in refusal.value.remedy
-    tacit.simulate(tacit.ADMM(), task, graph, steps=1)
+    tacit.run(task, tacit.ADMM(), graph, steps=1)
 
 
 def test_expected_losses_of_filters_have_known_minimisers():

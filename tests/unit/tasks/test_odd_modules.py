@@ -181,7 +181,7 @@ def parts(inputs=None):
 )
 def test_what_is_no_pure_function_is_refused_with_a_remedy(make, remedy):
     with pytest.raises(Misuse) as refused:
-        tacit.Task.from_module(make(), parts(), batch_size=4)
+        tacit.Task(make(), parts(), batch_size=4)
     assert remedy in str(refused.value)
 
 
@@ -190,14 +190,14 @@ def test_embeddings_that_cannot_be_trained_are_refused(options):
     tokens = [torch.randint(0, 10, (8, 5)) for _ in range(3)]
     module = nn.Sequential(nn.Embedding(10, 4, **options), nn.Flatten(), nn.Linear(20, CLASSES))
     with pytest.raises(Misuse, match=r"max_norm|sparse"):
-        tacit.Task.from_module(module, parts(tokens), batch_size=4)
+        tacit.Task(module, parts(tokens), batch_size=4)
 
 
 def test_nan_in_the_first_samples_is_no_change_of_the_inputs():
     given = parts()
     given[0][0][0, 0] = torch.nan
     with pytest.raises(Misuse, match="data of client 0 have NaN in sample 0"):
-        tacit.Task.from_module(Net(), given, batch_size=4)
+        tacit.Task(Net(), given, batch_size=4)
 
 
 class OnlyInTraining(Net):
@@ -210,8 +210,8 @@ def test_a_model_is_scored_in_evaluation_mode():
     torch.manual_seed(0)
     x, y = parts()[0]
     graph = tacit.Topology.ring(3).mixing("metropolis")
-    task = tacit.Task.from_module(OnlyInTraining(), parts(), batch_size=4, test=(x, y))
-    run = tacit.simulate(tacit.DSG(lr=0.1), task, graph, steps=2)
+    task = tacit.Task(OnlyInTraining(), parts(), batch_size=4, test=(x, y))
+    run = tacit.run(task, tacit.DSG(lr=0.1), graph, steps=2)
     found = task.evaluation.models(run.theta[:1], [0]).loss
     module = run.module(client=0)
     assert float(found[0]) == pytest.approx(float(functional.cross_entropy(module(x), y)))
@@ -229,23 +229,21 @@ def test_a_module_that_keeps_its_outputs_can_be_trained():
             self.seen.append(x)
             return torch.tanh(x)
 
-    task = tacit.Task.from_module(Keeping(), parts(), batch_size=4)
-    run = tacit.simulate(
-        tacit.DSG(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=2
-    )
+    task = tacit.Task(Keeping(), parts(), batch_size=4)
+    run = tacit.run(task, tacit.DSG(lr=0.1), tacit.Topology.ring(3).mixing("metropolis"), steps=2)
     assert run.theta.isfinite().all()
 
 
 def test_a_user_who_runs_the_module_first_gets_the_same_task():
     module = Net()
     module(torch.randn(2, SIZE)).sum().backward()
-    assert tacit.Task.from_module(module, parts(), batch_size=4).parameters == 63
+    assert tacit.Task(module, parts(), batch_size=4).parameters == 63
 
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel, lambda module: torch.compile(module)])
 def test_wrappers_are_taken_off(wrap):
     module = Net()
-    task = tacit.Task.from_module(wrap(module), parts(), batch_size=4)
+    task = tacit.Task(wrap(module), parts(), batch_size=4)
     assert task.loss.flat.names == [name for name, _ in module.named_parameters()]
 
 
@@ -343,15 +341,13 @@ class Transposed(Net):
 @pytest.mark.parametrize("make", [Squeezed, Transposed])
 def test_outputs_without_a_first_dimension_of_samples_are_refused(make):
     with pytest.raises(Misuse, match="first dimension"):
-        tacit.Task.from_module(make(), parts(), batch_size=1)
+        tacit.Task(make(), parts(), batch_size=1)
 
 
 def test_a_loss_that_fails_is_refused_before_the_run():
-    task = tacit.Task.from_loss(lambda theta, x: theta @ x, [torch.ones(4)] * 3, torch.zeros(3))
+    task = tacit.Task(torch.zeros(3), [torch.ones(4)] * 3, loss=lambda theta, x: theta @ x)
     with pytest.raises(Misuse, match="theta0"):
-        tacit.simulate(
-            tacit.DSG(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=1
-        )
+        tacit.run(task, tacit.DSG(lr=0.1), tacit.Topology.ring(3).mixing("metropolis"), steps=1)
 
 
 class TokensFirst(nn.Module):
@@ -372,9 +368,9 @@ class TokensFirst(nn.Module):
 
 def test_dropout_in_another_order_of_samples_is_refused():
     tokens = [torch.randint(0, 10, (8, 5)) for _ in range(3)]
-    tacit.Task.from_module(TokensFirst(samples_first=True), parts(tokens), batch_size=4)
+    tacit.Task(TokensFirst(samples_first=True), parts(tokens), batch_size=4)
     with pytest.raises(Misuse, match="order of its own"):
-        tacit.Task.from_module(TokensFirst(), parts(tokens), batch_size=4)
+        tacit.Task(TokensFirst(), parts(tokens), batch_size=4)
 
 
 class Centred(nn.Module):
@@ -396,7 +392,7 @@ def loss_with_noise(output, targets):
 @pytest.mark.parametrize("loss", [Centred(), loss_with_noise])
 def test_losses_with_a_state_or_hidden_random_numbers_are_refused(loss):
     with pytest.raises(Misuse, match=r"when it is called again|hidden random stream"):
-        tacit.Task.from_module(Net(), parts(), loss=loss, batch_size=4)
+        tacit.Task(Net(), parts(), loss=loss, batch_size=4)
 
 
 TOKENS = torch.arange(120).reshape(3, 8, 5) % 7
@@ -419,7 +415,7 @@ def odd_task(name):
     if targets is not None:
         given = list(zip(inputs, targets, strict=True))
     module = make()
-    return module, tacit.Task.from_module(module, given, batch_size=4)
+    return module, tacit.Task(module, given, batch_size=4)
 
 
 def batches(task):
@@ -479,7 +475,7 @@ def test_rounding_at_an_optimum_is_no_reason_to_refuse_a_strategy():
         return (theta - x.mean(0)).square().sum()
 
     x = torch.full((8, 3), 1 / 3)
-    task = tacit.Task.from_loss(loss, [(x,)] * 3, x[0], batch_size=4)
+    task = tacit.Task(x[0], [(x,)] * 3, loss=loss, batch_size=4)
     loader, _ = batches(task)
     assert choose_backend(task, [0, 1, 2], loader, 0, "cpu", "stacked").strategy == "stacked"
 
@@ -489,7 +485,7 @@ def test_a_requested_strategy_that_fails_is_refused():
         def between(self, x):
             return x if x.sum() > 0 else 2 * x
 
-    task = tacit.Task.from_module(Branch(), parts(), batch_size=4)
+    task = tacit.Task(Branch(), parts(), batch_size=4)
     loader, _ = batches(task)
     with pytest.raises(Misuse, match="looped"):
         choose_backend(task, [0, 1, 2], loader, 0, "cpu", "stacked")

@@ -143,10 +143,10 @@ LINEAR = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
 
 
 def private_run(parts):
-    task = tacit.Task.from_module(LINEAR, parts, batch_size=4)
+    task = tacit.Task(LINEAR, parts, batch_size=4)
     graph = tacit.Topology.ring(len(parts)).mixing("metropolis")
-    return tacit.simulate(
-        tacit.PrivateSGD(lr=0.1), task, graph, steps=2, privacy=tacit.Privacy(epsilon=3)
+    return tacit.run(
+        task, tacit.PrivateSGD(lr=0.1), graph, steps=2, privacy=tacit.Privacy(epsilon=3)
     )
 
 

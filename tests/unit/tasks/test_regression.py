@@ -42,7 +42,7 @@ def data(clients: int = 2, samples: int = 8) -> list[tuple[torch.Tensor, torch.T
 @pytest.mark.parametrize("module", [nn.Sequential(nn.Linear(3, 1)), OneNumber()])
 def test_loss_is_standardised_and_outputs_are_not(module: nn.Module) -> None:
     parts = data()
-    task = Task.from_module(module, parts, target=TARGET, test=parts[0])
+    task = Task(module, parts, target=TARGET, test=parts[0])
     (x, y), theta = parts[1], task.initial(0, [0])[0]
     output = module(x).flatten().detach()
     expected = functional.mse_loss(output, (y - 200) / 25)
@@ -65,7 +65,7 @@ def test_loss_is_standardised_and_outputs_are_not(module: nn.Module) -> None:
 
 def test_metrics_of_regressions_are_always_there() -> None:
     parts = data()
-    task = Task.from_module(nn.Linear(3, 1), parts, target=TARGET, test=parts[0])
+    task = Task(nn.Linear(3, 1), parts, target=TARGET, test=parts[0])
     assert task.evaluation.metric_names == ("rmse", "baseline-rmse", "mae", "r2")
     names = task.with_metrics(["mse", "mae"]).evaluation.metric_names
     assert names == ("rmse", "baseline-rmse", "mae", "r2", "mse")
@@ -79,7 +79,7 @@ def test_layers_keep_their_names() -> None:
     own = Regression.of(OneNumber().double(), TARGET)
     assert own.prefix == "0."
     assert own.module[1].mean.dtype == torch.float64
-    task = Task.from_module(OneNumber(), data(), target=TARGET, local=["head.bias"])
+    task = Task(OneNumber(), data(), target=TARGET, local=["head.bias"])
     assert task.local is not None
     assert task.local.names == ("0.head.bias",)
 
@@ -88,7 +88,7 @@ def test_layers_keep_their_names() -> None:
 def test_gradients_of_layers(loss: Callable[..., torch.Tensor]) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     parts = data(clients=3)
-    task = Task.from_module(module, parts, batch_size=8, target=TARGET, loss=loss)
+    task = Task(module, parts, batch_size=8, target=TARGET, loss=loss)
     layered = layered_loss(task.loss, task.parts, 8)
     assert isinstance(layered, LayeredLoss)
     theta = task.initial(0, [0, 1, 2])
@@ -101,7 +101,7 @@ def test_gradients_of_layers(loss: Callable[..., torch.Tensor]) -> None:
 def test_least_squares_in_the_unit_of_the_target() -> None:
     """Gradient descent on standardised targets ends at the solution of the original problem."""
     (x, y), *_ = data(clients=1, samples=50)
-    task = Task.from_module(nn.Linear(3, 1), [(x, y)], target=TARGET)
+    task = Task(nn.Linear(3, 1), [(x, y)], target=TARGET)
     theta = task.initial(0, [0])[0]
     step = grad(task.loss)
     for _ in range(300):
@@ -116,7 +116,7 @@ def test_nodes_do_not_tell_each_other_their_own_unit() -> None:
     frozen.register_buffer("frozen", torch.ones(3))
     for module, length in ((plain, 0), (frozen, 8)):
         one, other = (
-            sketch_of_constants(Task.from_module(module, data(), target=Target("", mean)).loss)
+            sketch_of_constants(Task(module, data(), target=Target("", mean)).loss)
             for mean in (0.0, 5.0)
         )
         assert one == other
@@ -125,7 +125,7 @@ def test_nodes_do_not_tell_each_other_their_own_unit() -> None:
 
 def test_models_that_do_not_fit() -> None:
     with pytest.raises(Misuse, match=r"The target is one number.*\(2, 4\)"):
-        Task.from_module(nn.Linear(3, 4), data(), target=TARGET)
+        Task(nn.Linear(3, 4), data(), target=TARGET)
     assert OriginalUnit(1.0, 2.0)({"logits": torch.ones(2)}).tolist() == [3.0, 3.0]
     exact = Regression.of(nn.Linear(3, 1).double(), Target("", 0.1)).module[1]
     assert isinstance(exact, OriginalUnit)

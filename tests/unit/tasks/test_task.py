@@ -37,18 +37,16 @@ def gradient(task, client=1):
 
 class TestFromLoss:
     def test_all_ways_to_give_the_parts_are_one(self):
-        tuples = Task.from_loss(fit, xy(), torch.zeros(3))
-        lists = Task.from_loss(fit, [list(part) for part in xy()], torch.zeros(3))
-        arrays = Task.from_loss(
-            fit, [tuple(a.numpy() for a in part) for part in xy()], torch.zeros(3)
-        )
-        datasets = Task.from_loss(fit, [TensorDataset(*part) for part in xy()], torch.zeros(3))
+        tuples = Task(torch.zeros(3), xy(), loss=fit)
+        lists = Task(torch.zeros(3), [list(part) for part in xy()], loss=fit)
+        arrays = Task(torch.zeros(3), [tuple(a.numpy() for a in part) for part in xy()], loss=fit)
+        datasets = Task(torch.zeros(3), [TensorDataset(*part) for part in xy()], loss=fit)
         for task in (lists, arrays, datasets):
             assert torch.equal(gradient(task), gradient(tuples))
 
     def test_a_part_can_be_one_tensor(self):
-        task = Task.from_loss(
-            lambda theta, x: (theta * x).sum(), [draw(3, seed=k) for k in range(2)], draw(3)
+        task = Task(
+            draw(3), [draw(3, seed=k) for k in range(2)], loss=lambda theta, x: (theta * x).sum()
         )
         torch.testing.assert_close(gradient(task)[0], draw(3, seed=1))
 
@@ -57,13 +55,13 @@ class TestFromLoss:
             x, y = part
             return fit(theta, x, y)
 
-        expected = gradient(Task.from_loss(fit, xy(), torch.zeros(3)))
-        assert torch.equal(gradient(Task.from_loss(whole, xy(), torch.zeros(3))), expected)
-        batched = Task.from_loss(whole, xy(), torch.zeros(3), batch_size=4)
+        expected = gradient(Task(torch.zeros(3), xy(), loss=fit))
+        assert torch.equal(gradient(Task(torch.zeros(3), xy(), loss=whole)), expected)
+        batched = Task(torch.zeros(3), xy(), loss=whole, batch_size=4)
         assert torch.equal(gradient(batched), expected)
 
     def test_defaults_and_starred_arguments_do_not_make_a_loss_of_two(self):
-        expected = gradient(Task.from_loss(fit, xy(), torch.zeros(3)))
+        expected = gradient(Task(torch.zeros(3), xy(), loss=fit))
 
         def starred(theta, *part):
             return fit(theta, *part)
@@ -72,71 +70,72 @@ class TestFromLoss:
             return scale * fit(theta, x, y)
 
         for loss in (starred, with_default, functools.partial(with_default, scale=1.0)):
-            assert torch.equal(gradient(Task.from_loss(loss, xy(), torch.zeros(3))), expected)
+            assert torch.equal(gradient(Task(torch.zeros(3), xy(), loss=loss)), expected)
 
     def test_theta0_is_one_for_all_or_one_for_each(self):
         one, each = draw(3), draw(3, 3, seed=4)
-        assert torch.equal(
-            Task.from_loss(fit, xy(), one).initial(0, [0, 2]), torch.stack([one, one])
-        )
-        assert torch.equal(Task.from_loss(fit, xy(), each).initial(9, [0, 2]), each[[0, 2]])
+        assert torch.equal(Task(one, xy(), loss=fit).initial(0, [0, 2]), torch.stack([one, one]))
+        assert torch.equal(Task(each, xy(), loss=fit).initial(9, [0, 2]), each[[0, 2]])
 
     def test_theta0_is_copied(self):
         theta0 = torch.zeros(3)
-        task = Task.from_loss(fit, xy(), theta0)
+        task = Task(theta0, xy(), loss=fit)
         theta0.fill_(5)
         task.initial(0, [0]).fill_(7)
         assert not task.initial(0, [0]).any()
-        each = Task.from_loss(fit, xy(), torch.zeros(3, 3))
+        each = Task(torch.zeros(3, 3), xy(), loss=fit)
         each.initial(0, [0, 1, 2]).fill_(7)
         assert not each.initial(0, [0]).any()
 
     def test_theta0_that_was_being_differentiated(self):
-        task = Task.from_loss(fit, xy(), torch.zeros(3, requires_grad=True))
+        task = Task(torch.zeros(3, requires_grad=True), xy(), loss=fit)
         assert not task.initial(0, [0]).requires_grad
 
     def test_type_and_width_come_from_theta0(self):
-        task = Task.from_loss(
-            fit, [tuple(a.double() for a in part) for part in xy()], torch.zeros(3).double()
+        task = Task(
+            torch.zeros(3).double(), [tuple(a.double() for a in part) for part in xy()], loss=fit
         )
         assert (task.dtype, task.parameters, task.clients) == (torch.float64, 3, 3)
 
     @pytest.mark.parametrize("shape", [(), (2, 3), (4, 3), (3, 3, 1)])
     def test_theta0_of_another_shape_is_refused(self, shape):
         with pytest.raises(Misuse, match=r"theta0 has shape .* for 3 clients"):
-            Task.from_loss(fit, xy(), torch.zeros(shape))
+            Task(torch.zeros(shape), xy(), loss=fit)
 
     @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
     def test_theta0_must_hold_real_numbers(self, dtype):
         with pytest.raises(Misuse, match="floating-point"):
-            Task.from_loss(fit, xy(), torch.zeros(3, dtype=dtype))
+            Task(torch.zeros(3, dtype=dtype), xy(), loss=fit)
 
     @pytest.mark.parametrize("batch_size", [None, 2])
     def test_no_clients_are_refused(self, batch_size):
         with pytest.raises(Misuse, match="no clients"):
-            Task.from_loss(fit, [], torch.zeros(3), batch_size=batch_size)
+            Task(torch.zeros(3), [], loss=fit, batch_size=batch_size)
 
     def test_clients_with_other_arrays_are_refused(self):
         with pytest.raises(Misuse, match="different numbers of arrays"):
-            Task.from_loss(fit, [(draw(3),), (draw(3), draw(3))], torch.zeros(3))
+            Task(torch.zeros(3), [(draw(3),), (draw(3), draw(3))], loss=fit)
 
     @pytest.mark.parametrize("batch_size", [0, -1, 1.5, "4"])
     def test_impossible_batch_sizes_are_refused(self, batch_size):
         with pytest.raises(Misuse, match="batch_size is"):
-            Task.from_loss(fit, xy(), torch.zeros(3), batch_size=batch_size)
+            Task(torch.zeros(3), xy(), loss=fit, batch_size=batch_size)
 
     def test_a_batch_larger_than_a_part_is_refused(self):
         with pytest.raises(Misuse, match="Client 1 has 2 samples"):
-            Task.from_loss(fit, xy((4, 2, 4)), torch.zeros(3), batch_size=3)
+            Task(torch.zeros(3), xy((4, 2, 4)), loss=fit, batch_size=3)
 
     def test_batches_need_samples(self):
         with pytest.raises(Misuse, match="without batch_size takes arrays of different lengths"):
-            Task.from_loss(
-                lambda theta, a, b: a * theta.sum() + b, [(draw(3), draw(2))], draw(3), batch_size=1
+            Task(
+                draw(3),
+                [(draw(3), draw(2))],
+                loss=lambda theta, a, b: a * theta.sum() + b,
+                batch_size=1,
             )
 
     def test_models_are_judged_by_their_own_loss(self):
-        task = Task.from_loss(fit, xy(), torch.zeros(3))
+        task = Task(torch.zeros(3), xy(), loss=fit)
         assert isinstance(task.evaluation, LocalLoss)
         theta = draw(1, 3)
         expected = float(fit(theta[0], *xy()[2]))
@@ -150,7 +149,7 @@ class TestStepsPerEpoch:
     )
     def test_is_how_often_the_average_client_fills_a_batch(self, sizes, batch_size, steps):
         assert (
-            Task.from_loss(fit, xy(sizes), torch.zeros(3), batch_size=batch_size).steps_per_epoch
+            Task(torch.zeros(3), xy(sizes), loss=fit, batch_size=batch_size).steps_per_epoch
             == steps
         )
 
@@ -159,7 +158,7 @@ class TestFromModule:
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_all_start_from_the_modules_weights(self, batch_size):
         module = nn.Linear(3, 2)
-        task = Task.from_module(module, labelled(), batch_size=batch_size)
+        task = Task(module, labelled(), batch_size=batch_size)
         own = nn.utils.parameters_to_vector(module.parameters()).detach()
         assert torch.equal(task.initial(0, [0, 1]), torch.stack([own, own]))
         assert torch.equal(task.initial(1, [2]), own[None])
@@ -167,7 +166,7 @@ class TestFromModule:
 
     def test_all_start_from_one_keyed_draw(self):
         module = nn.Linear(3, 2)
-        task = Task.from_module(module, labelled(), init="same")
+        task = Task(module, labelled(), init="same")
         start = task.initial(0, [0, 1, 2])
         assert torch.equal(start[0], start[1])
         assert torch.equal(start[:1], task.initial(0, [2]))
@@ -175,7 +174,7 @@ class TestFromModule:
         assert not torch.equal(start[0], nn.utils.parameters_to_vector(module.parameters()))
 
     def test_each_starts_from_its_own_keyed_draw(self):
-        task = Task.from_module(nn.Linear(3, 2), labelled(), init="independent")
+        task = Task(nn.Linear(3, 2), labelled(), init="independent")
         start = task.initial(0, [0, 1, 2])
         assert len({tuple(row.tolist()) for row in start}) == 3
         assert torch.equal(task.initial(0, [2, 0]), start[[2, 0]])
@@ -191,16 +190,16 @@ class TestFromModule:
                 return x * self.scale
 
         with pytest.raises(Misuse, match=r"'scale'.*reset_parameters"):
-            Task.from_module(Scale(), labelled(), init="independent")
-        assert torch.equal(Task.from_module(Scale(), labelled()).initial(0, [0]), torch.ones(1, 3))
+            Task(Scale(), labelled(), init="independent")
+        assert torch.equal(Task(Scale(), labelled()).initial(0, [0]), torch.ones(1, 3))
 
     def test_another_init_is_refused(self):
         with pytest.raises(Misuse, match='"module", "same" or "independent"'):
-            Task.from_module(nn.Linear(3, 2), labelled(), init="random")
+            Task(nn.Linear(3, 2), labelled(), init="random")
 
     def test_with_a_test_set_models_are_judged_on_it(self):
         module, test = nn.Linear(3, 2), (draw(11, 3, seed=5), torch.arange(11) % 2)
-        task = Task.from_module(module, labelled(), test=test)
+        task = Task(module, labelled(), test=test)
         assert isinstance(task.evaluation, TestSet)
         scores = task.evaluation.models(task.initial(0, [0]), [0])
         output = module(test[0]).detach()
@@ -210,12 +209,12 @@ class TestFromModule:
         assert float(scores.accuracy[0]) == pytest.approx(
             100 * float((output.argmax(1) == test[1]).float().mean()), rel=1e-5
         )
-        dataset = Task.from_module(module, labelled(), test=TensorDataset(*test))
+        dataset = Task(module, labelled(), test=TensorDataset(*test))
         assert torch.equal(dataset.evaluation.models(task.initial(0, [0]), [0]).loss, scores.loss)
 
     def test_without_one_on_their_own_data(self):
         module, parts = nn.Linear(3, 2), labelled()
-        task = Task.from_module(module, parts)
+        task = Task(module, parts)
         scores = task.evaluation.models(task.initial(0, [1]), [1])
         expected = float(functional.cross_entropy(module(parts[1][0]).detach(), parts[1][1]))
         assert scores.loss.tolist() == pytest.approx([expected], rel=1e-5)
@@ -225,7 +224,7 @@ class TestFromModule:
             nn.Linear(3, 1),
             [(draw(6, 3, seed=k), draw(6, 1, seed=k + 9)) for k in range(2)],
         )
-        task = Task.from_module(module, parts, loss=functional.mse_loss)
+        task = Task(module, parts, loss=functional.mse_loss)
         functional.mse_loss(module(parts[1][0]), parts[1][1]).backward()
         expected = nn.utils.parameters_to_vector([p.grad for p in module.parameters()])
         own = task.initial(0, [1])
@@ -234,20 +233,18 @@ class TestFromModule:
 
     def test_parts_can_share_arrays(self):
         x, y = draw(10, 3), torch.arange(10) % 2
-        task = Task.from_module(
-            nn.Linear(3, 2), Parts.split((x, y), [[0, 5, 7], [1, 2]]), batch_size=2
-        )
+        task = Task(nn.Linear(3, 2), Parts.split((x, y), [[0, 5, 7], [1, 2]]), batch_size=2)
         assert task.clients == 2
         assert task.parts.arrays[0] is x
 
     def test_inputs_without_targets_are_refused(self):
         with pytest.raises(Misuse, match="inputs, targets"):
-            Task.from_module(nn.Linear(3, 2), [draw(4, 3)])
+            Task(nn.Linear(3, 2), [draw(4, 3)])
 
     @pytest.mark.parametrize("test", [draw(4, 3), (draw(4, 3), torch.zeros(4), torch.zeros(4))])
     def test_a_test_set_that_is_no_pair_is_refused(self, test):
         with pytest.raises(Misuse, match="inputs, targets"):
-            Task.from_module(nn.Linear(3, 2), labelled(), test=test)
+            Task(nn.Linear(3, 2), labelled(), test=test)
 
     def test_modules_with_hidden_state_are_refused(self):
         class Counting(nn.Linear):
@@ -264,13 +261,13 @@ class TestFromModule:
                 return super().forward(x + torch.randn_like(x))
 
         with pytest.raises(Misuse, match="'calls'"):
-            Task.from_module(Counting(), labelled())
+            Task(Counting(), labelled())
         with pytest.raises(Misuse, match="hidden random stream"):
-            Task.from_module(Noisy(3, 2), labelled())
+            Task(Noisy(3, 2), labelled())
         with pytest.raises(Misuse, match="GroupNorm"):
-            Task.from_module(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), labelled())
+            Task(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), labelled())
 
     @pytest.mark.parametrize("batch_size", [0, -3, 2.0])
     def test_impossible_batch_sizes_are_refused(self, batch_size):
         with pytest.raises(Misuse, match="batch_size is"):
-            Task.from_module(nn.Linear(3, 2), labelled(), batch_size=batch_size)
+            Task(nn.Linear(3, 2), labelled(), batch_size=batch_size)

@@ -60,7 +60,7 @@ class LogisticLeak:
         x, labels = samples(self.nodes, seed)
         graph = self._topology(seed).mixing("metropolis")
         start = torch.zeros(WIDTH + 1).double()
-        task = Task.from_loss(_loss, list(zip(x, labels, strict=True)), start)
+        task = Task(start, list(zip(x, labels, strict=True)), loss=_loss)
         transcript = Transcript()
         setting = Setting(self._algorithm(), task, graph, seed=seed, device=context.device)
         simulation = Simulation(setting, transcript=transcript)

@@ -18,7 +18,7 @@ from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import ModuleLoss
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.model_snapshots import ModelSnapshots
 from tacit_papers.measures.recorded_run import nearest_clients
@@ -60,7 +60,7 @@ def first_round(curve: dict[str, list[float]], target: float) -> float | None:
     return next((number for number, found in pairs if found is not None and found >= target), None)
 
 
-def loss_membership(task: Task, models: Tensor, seed: int, context: MeasureContext) -> Values:
+def loss_membership(task: Objective, models: Tensor, seed: int, context: MeasureContext) -> Values:
     """AUC and ROC curve of the loss for models [N, P], both means over the clients."""
     truth, rocs = Truth(task, seed), []
     for client in range(task.clients):
@@ -136,7 +136,7 @@ class GradientMembership(FieldDescription):
 
 
 def _on_device(
-    task: Task, candidates: Candidates, context: MeasureContext
+    task: Objective, candidates: Candidates, context: MeasureContext
 ) -> tuple[ModuleLoss, Tensor, Tensor]:
     if not isinstance(task.loss, ModuleLoss):
         raise Misuse("Membership inference needs a task with a model.", "Give one with [data].")

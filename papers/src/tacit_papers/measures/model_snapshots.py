@@ -27,7 +27,7 @@ from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext
 
@@ -36,7 +36,7 @@ from tacit_papers.framework.cells import MeasureContext
 class ModelSnapshots:
     """Models before and after some iterations of an algorithm that takes one gradient in each."""
 
-    task: Task
+    task: Objective
     graph: Graph
     seed: int
     device: str

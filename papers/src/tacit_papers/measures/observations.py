@@ -13,7 +13,7 @@ from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext
 
@@ -32,7 +32,7 @@ class VictimObservations:
 
 
 def separate_observations(
-    task: Task, evidence: Sequence[Evidence], context: MeasureContext
+    task: Objective, evidence: Sequence[Evidence], context: MeasureContext
 ) -> list[VictimObservations]:
     """One piece of evidence per victim; those with equally many gradients are inverted at once."""
     groups: dict[int, list[Evidence]] = {}
@@ -41,7 +41,7 @@ def separate_observations(
     return [_group(task, group, context) for group in groups.values()]
 
 
-def _group(task: Task, group: list[Evidence], context: MeasureContext) -> VictimObservations:
+def _group(task: Objective, group: list[Evidence], context: MeasureContext) -> VictimObservations:
     first, coefficients = group[0], torch.tensor(group[0].coefficients)
     same_data = len(coefficients) == 1 or (first.kind != "sum" and reuses_batches(task))
     points = torch.stack([_points(one) for one in group])
@@ -57,7 +57,9 @@ def _group(task: Task, group: list[Evidence], context: MeasureContext) -> Victim
 
 
 def joint_observation(
-    task: Task, evidence: Sequence[tuple[Sequence[Evidence], Evidence]], context: MeasureContext
+    task: Objective,
+    evidence: Sequence[tuple[Sequence[Evidence], Evidence]],
+    context: MeasureContext,
 ) -> VictimObservations:
     """Per victim, the differences of all gradients in a sum, and the sum; all of one size."""
     if not reuses_batches(task):
@@ -92,7 +94,7 @@ def _points(one: Evidence) -> Tensor:
     return one.points
 
 
-def _on_device(task: Task, context: MeasureContext, *tensors: Tensor) -> list[Tensor]:
+def _on_device(task: Objective, context: MeasureContext, *tensors: Tensor) -> list[Tensor]:
     if not isinstance(task.loss, ModuleLoss):
         raise Misuse(*NO_IMAGES)
     return [tensor.to(context.device, task.loss.flat.dtype) for tensor in tensors]

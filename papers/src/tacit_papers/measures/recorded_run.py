@@ -17,7 +17,7 @@ from tacit.core.errors import Misuse
 from tacit.engines.simulation import Simulation
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit_papers.framework.cells import MeasureContext
 
 
@@ -25,7 +25,7 @@ from tacit_papers.framework.cells import MeasureContext
 class RecordedRun:
     """A transcript with the internals of all clients; an adversary gets its view of it."""
 
-    task: Task
+    task: Objective
     graph: Graph
     transcript: Transcript
     symbols: SymbolicRun

@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.auditing.attacks.guesses import NumberTargets
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DataSpec:
     numbers: NumberTargets | None = None  # if there are no classes
 
     @classmethod
-    def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
+    def of(cls, task: Objective, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
         x, y = public
         assert isinstance(task.loss, ModuleLoss)  # checked by why_not_attackable
         flat, batch = task.loss.flat, batch_size(task, victim)
@@ -34,7 +34,7 @@ class DataSpec:
         return cls(tuple(x.shape[1:]), batch, classes, box)
 
 
-def batch_size(task: Task, client: int) -> int:
+def batch_size(task: Objective, client: int) -> int:
     """Number of samples behind a gradient of a client, which the protocol makes public."""
     source = task.source
     if isinstance(source, MiniBatchSource):
@@ -42,7 +42,7 @@ def batch_size(task: Task, client: int) -> int:
     return len(source.parts[client][0]) if isinstance(source, FullBatchSource) else 0
 
 
-def reuses_batches(task: Task) -> bool:
+def reuses_batches(task: Objective) -> bool:
     """Whether all gradients of a client see the same data."""
     source = task.source
     if task.draws.needed:

@@ -20,7 +20,7 @@ from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
 
@@ -69,7 +69,7 @@ class ReconstructionResult:
         }
 
 
-def why_not_attackable(task: Task) -> str | None:
+def why_not_attackable(task: Objective) -> str | None:
     """Why the models and gradients of a task cannot be attacked; None if they can."""
     if task.local is not None:
         return (
@@ -102,7 +102,7 @@ def why_not_attackable(task: Task) -> str | None:
     return None
 
 
-def why_not_classifying(task: Task) -> str | None:
+def why_not_classifying(task: Objective) -> str | None:
     """Why attacks that need classes cannot be made on a task; None if they can."""
     if (reason := why_not_attackable(task)) is not None:
         return reason

@@ -26,8 +26,8 @@ from tacit.core.randomness import derive_key
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Parts
-from tacit.tasks.task import Task
 
 FEDERATIONS = 16
 MIN_FEDERATIONS = 4  # two with and two without each candidate, for a variance
@@ -140,7 +140,7 @@ def _record(
 
 def _shadow_task(
     setting: Setting, victim: int, own: Samples, public: Samples, generator: torch.Generator
-) -> Task:
+) -> Objective:
     """The task of the run with other data: parts of the same sizes."""
     task = setting.task
     sizes = part_sizes(task)
@@ -162,7 +162,7 @@ def _shadow_task(
     return replace(task, parts=data, initial=lambda _, clients: start(seed, clients))
 
 
-def part_sizes(task: Task) -> list[int]:
+def part_sizes(task: Objective) -> list[int]:
     """Number of samples of each client."""
     if isinstance(task.parts, Parts):
         sizes: list[int] = task.parts.sizes.tolist()

@@ -40,7 +40,7 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 SAME = 1 - 1e-6  # share of the information from which on the rest is rounding
 NOISELESS = 1e-10  # singular values of normalized noise below this, relative to the largest
@@ -148,7 +148,7 @@ class ClientLikelihood:
         return ()
 
     def draw(
-        self, copies: int, width: int, key: int, task: Task, device: torch.device | str
+        self, copies: int, width: int, key: int, task: Objective, device: torch.device | str
     ) -> tuple[GradientCanaries, Coins]:
         """Canaries of all clients in so many copies, and the victim's coins."""
         clients = len(self._effects)

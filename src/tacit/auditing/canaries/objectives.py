@@ -161,7 +161,7 @@ def random_samples(
     samples = (coins[:, None] * TOO_LONG * bound * directions).to(dtype)
     parts = Parts((samples,), torch.arange(copies), torch.arange(copies + 1))
     start = torch.zeros(width, dtype=dtype)
-    task = replace(Task.from_loss(inner_product, [samples[:1]], start, 1), parts=parts)
+    task = replace(Task(start, [samples[:1]], loss=inner_product, batch_size=1), parts=parts)
     loader = task.loader(torch.arange(copies), 0, device)
     sums = HostedObjective(task, range(copies), loader, "stacked", 0, device)
     return SampleCanaries(coins, directions, clients, victim, sums, dtype, device)

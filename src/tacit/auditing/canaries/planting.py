@@ -13,8 +13,8 @@ from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Parts
-from tacit.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +26,14 @@ class PlantedSamples:
     coins: Tensor
 
 
-def draw_samples(task: Task, count: int, seed: int) -> PlantedSamples:
+def draw_samples(task: Objective, count: int, seed: int) -> PlantedSamples:
     """Test inputs with random labels that are wrong, and fair coins."""
     others = Truth(task, seed).non_members(0)
     reason = why_not_classifying(task)
     if reason is None and not (Truth(task, seed).has_test_set and others is not None):
         reason = "the task has no test set, whose samples could be canaries"
     if reason is not None:
-        raise Misuse(f"There can be no sample canaries: {reason}.", "Give Task.from_module a test.")
+        raise Misuse(f"There can be no sample canaries: {reason}.", "Give tacit.Task a test.")
     assert others is not None
     x, y = others
     classes, rank = torch.unique(y, return_inverse=True)
@@ -51,7 +51,7 @@ def draw_samples(task: Task, count: int, seed: int) -> PlantedSamples:
     return PlantedSamples(x[chosen], wrong, coins)
 
 
-def plant(task: Task, victim: int, samples: PlantedSamples) -> Task:
+def plant(task: Objective, victim: int, samples: PlantedSamples) -> Objective:
     """The task with the canaries whose coins are heads among the victim's data."""
     new = samples.x[samples.coins], samples.y[samples.coins]
     parts = task.parts

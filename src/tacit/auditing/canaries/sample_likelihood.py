@@ -37,7 +37,7 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.fixed_point import RESERVED
 from tacit.core.noise import Gaussian
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 # Eigenvalues of the covariance of normalized rows below this, over the largest, are rounding.
 NOISELESS = 1e-13
@@ -117,7 +117,7 @@ class SampleLikelihood:
         return str(self.component)
 
     def draw(
-        self, copies: int, width: int, key: int, task: Task, device: torch.device | str
+        self, copies: int, width: int, key: int, task: Objective, device: torch.device | str
     ) -> tuple[SampleCanaries, Coins]:
         """A canary among the victim's data, or none, in so many copies, and the coins."""
         size = copies, self._view.run.clients, self.victim, width, float(self.bounds.max())

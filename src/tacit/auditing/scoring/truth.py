@@ -10,8 +10,8 @@ from torch import Tensor
 from tacit.core.sample_keys import sample_keys
 from tacit.tasks.batches import one_chunk
 from tacit.tasks.evaluation import TestSet
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part, Parts
-from tacit.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Truth:
     `number` keys the batches of the only client of the task, if that is not its position.
     """
 
-    task: Task
+    task: Objective
     seed: int
     number: int | None = None
 

@@ -13,8 +13,8 @@ from tacit.core.devices import Precision, autocast, float32_products
 from tacit.engines.gradients.strategies import Strategy, pass_numbers
 from tacit.tasks.client_gradients import saved_numbers, write_looped, write_stacked
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part
-from tacit.tasks.task import Task
 
 # Takes models [k, P], arrays [k, ...] and the output [k, P].
 Writer = Callable[[Tensor, Part, Tensor], None]
@@ -38,7 +38,7 @@ class GradientBackend:
 
     @classmethod
     def of(
-        cls, task: Task, strategy: Strategy, precision: Precision = "float32"
+        cls, task: Objective, strategy: Strategy, precision: Precision = "float32"
     ) -> GradientBackend:
         """The backend for a task."""
         compute = PASSES[strategy]

@@ -21,9 +21,9 @@ from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.known_layers import has_backward_hooks
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part
 from tacit.tasks.purity import check_repeatable
-from tacit.tasks.task import Task
 
 # Share by which gradients of two ways may differ: rounding is a part of it.
 LARGEST_ERROR: dict[Precision, float] = {"float32": 0.01, "tf32": 0.1, "bf16": 0.5}
@@ -44,7 +44,7 @@ class BackendChoice:
 
 
 def choose_backend(
-    task: Task,
+    task: Objective,
     clients: Sequence[int],
     loader: BatchLoader,
     seed: int,
@@ -104,7 +104,7 @@ def check_strategy(requested: str, key: str = "gradients") -> None:
 
 
 def _models_and_batches(
-    task: Task,
+    task: Objective,
     clients: Sequence[int],
     loader: BatchLoader,
     seed: int,

@@ -29,9 +29,9 @@ from tacit.gradients.products import formed, write_clipped_sums, write_masked_su
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.layers.basic import kernels_for
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample, capacity
-from tacit.tasks.task import Task
 
 # What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
 DEVIATIONS = 2
@@ -44,7 +44,7 @@ def require_samples(loader: BatchLoader) -> MiniBatchLoader:
     raise Misuse(
         "Clipping per sample needs data that can be sampled, but this task has a stream or "
         "computes each gradient on all data of a client.",
-        "Use Task.from_module or Task.from_loss with a batch_size.",
+        "Use tacit.Task with a batch_size.",
     )
 
 
@@ -141,7 +141,7 @@ class ClippedSums:
     @classmethod
     def of(
         cls,
-        task: Task,
+        task: Objective,
         loader: BatchLoader,
         theta: Tensor,
         pool: WorkerPool,

@@ -24,8 +24,8 @@ from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.strategies import Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
+from tacit.tasks.objective import Objective
 from tacit.tasks.poisson import DrawWords, PoissonSample
-from tacit.tasks.task import Task
 
 # Passes of one size before one is captured: meanwhile a whole iteration may have been captured,
 # and both together would take twice the memory.
@@ -47,7 +47,7 @@ class HostedObjective:
         precision: How gradients are computed; sums of clipped ones always in float32.
     """
 
-    task: Task
+    task: Objective
     clients: Sequence[int]
     loader: BatchLoader
     strategy: Strategy

@@ -20,7 +20,7 @@ from tacit.core.hosted_clients import Sampling
 from tacit.core.schedules import rate_at
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks.local_parameters import LocalParameters
-from tacit.tasks.task import Task
+from tacit.tasks.objective import Objective
 
 
 @dataclass(eq=False)
@@ -59,14 +59,14 @@ class PersonalObjective:
         rows: The local parameters.
     """
 
-    task: Task
+    task: Objective
     inner: HostedObjective
     local: LocalParameters
     rate: Callable[[int], float]
     rows: LocalRows = field(repr=False)
 
     @classmethod
-    def of(cls, task: Task, inner: HostedObjective, algorithm: Algorithm) -> PersonalObjective:
+    def of(cls, task: Objective, inner: HostedObjective, algorithm: Algorithm) -> PersonalObjective:
         """The objective of a task with local parameters.
 
         Args:
@@ -118,7 +118,7 @@ NO_MINIMISER = (
 )
 
 
-def check_local(algorithm: Algorithm, task: Task) -> None:
+def check_local(algorithm: Algorithm, task: Objective) -> None:
     """Raise `Misuse` if an algorithm cannot train a task with local parameters."""
     if task.local is None:
         return

@@ -26,8 +26,8 @@ from tacit.gradients.stacked import NotStackable
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.known_layers import has_backward_hooks
 from tacit.tasks.layers import LayeredLoss, layered_loss
+from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part, Parts
-from tacit.tasks.task import Task
 
 Way = Literal["layered", "taped", "looped"]
 # Sizes of passes on the CPU are multiples of this. Tiles of matrix products are then full, and
@@ -87,7 +87,7 @@ class SampleBackend:
     reason: str = ""
 
     @classmethod
-    def of(cls, task: Task, way: Way, theta: Tensor | None = None) -> SampleBackend:
+    def of(cls, task: Objective, way: Way, theta: Tensor | None = None) -> SampleBackend:
         """The backend for a task with mini-batches; `theta` [P] is a model to try it with.
 
         Raises:
@@ -111,7 +111,7 @@ class SampleBackend:
         return cls(way, partial(taped, loss), _numbers(task, theta))
 
     @classmethod
-    def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> SampleBackend:
+    def first_usable(cls, task: Objective, theta: Tensor, arrays: Part) -> SampleBackend:
         """The fastest backend that works for a model [P].
 
         Args:
@@ -248,7 +248,7 @@ def _tensors(blocks: Sequence[Products]) -> list[Tensor]:
     return [x for block in blocks for x in vars(block).values() if isinstance(x, Tensor)]
 
 
-def _numbers(task: Task, theta: Tensor) -> int:
+def _numbers(task: Objective, theta: Tensor) -> int:
     """How many numbers a sample more takes in a pass by the tape, roughly."""
     assert isinstance(task.parts, Parts)
     arrays = tuple(array[:1].to(theta.device) for array in task.parts.arrays)

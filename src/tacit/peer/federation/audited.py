@@ -25,7 +25,7 @@ from tacit.peer.federation.agreed_settings import agreed_data, disclosed_by
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.allowed_code import check_allowed
-from tacit.tasks import Task
+from tacit.tasks import Objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class AuditedFederation:
         )
 
 
-def stand_in_task(manifest: Manifest) -> Task:
+def stand_in_task(manifest: Manifest) -> Objective:
     """The federation's task with random samples of the agreed shape, two batches per member."""
     config, clients = manifest.config, len(manifest.members)
     if config.task is not None:

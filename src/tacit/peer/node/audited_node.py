@@ -29,7 +29,7 @@ from tacit.peer.node.roster_agreement import agreed_roster
 from tacit.privacy.keystreams import KeyRing, Keystreams
 from tacit.record.transcript import Keep
 from tacit.record.unknowns import NO_CLIENT, Unknown
-from tacit.tasks import Task
+from tacit.tasks import Objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class AuditedNode:
     folder: NodeFolder
     manifest: Manifest
     algorithm: Algorithm
-    task: Task
+    task: Objective
     local: LocalData | None
     salts: dict[str, bytes] = field(repr=False)
 

@@ -35,7 +35,7 @@ from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
 from tacit.peer.federation.agreed_settings import agreed_data
 from tacit.peer.wire.messages import raw_bytes
-from tacit.tasks import Task
+from tacit.tasks import Objective
 from tacit.tasks.evaluation import TestSet
 from tacit.tasks.parts import Parts
 
@@ -55,7 +55,7 @@ class LocalData:
         class_names: Names of the classes; empty if they are not known.
     """
 
-    task: Task
+    task: Objective
     index: int
     note: str
     rows: ClientRows | None = None
@@ -214,7 +214,7 @@ def _from_table(
     return LocalData(task, 0, note, rows if told else None, rows)
 
 
-def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Task:
+def _task_of_rows(config: Config, rows: ClientRows, total: ColumnSums) -> Objective:
     """The task of a table with columns scaled by these sums."""
     train, test = rows.scaled(total)
     shape, classes, scaling = (
@@ -232,7 +232,7 @@ def _from_function(
     """Use what a user's function returns: a task with one client, arrays or a table."""
     make = import_object(source, origin.partition(" ")[0])
     made = call_user_function(make, origin, name)
-    if isinstance(made, Task):
+    if isinstance(made, Objective):
         _check_task(made, config, clients, number, origin)
         return LocalData(made, 0, f"{source}: {made!r}")
     if config.task is not None:
@@ -258,7 +258,7 @@ def _from_function(
     return _from_arrays(config, origin, *arrays)
 
 
-def _check_task(task: Task, config: Config, clients: int, number: int, origin: str) -> None:
+def _check_task(task: Objective, config: Config, clients: int, number: int, origin: str) -> None:
     """Check that a user's task has one client and fits the federation."""
     if task.clients != 1:
         problem = f"{origin} returns a task with {task.clients} clients."

@@ -20,10 +20,10 @@ from tacit.peer.node.allowed_code import check_allowed
 from tacit.record import model_files
 from tacit.record.history import History
 from tacit.record.model_files import ModelLayout
-from tacit.tasks import Task
+from tacit.tasks import Objective
 
 
-def save_layout(task: Task, manifest: Manifest, note: str, folder: Path) -> None:
+def save_layout(task: Objective, manifest: Manifest, note: str, folder: Path) -> None:
     """Write what turns the model of a node into a module: see `model_files`."""
     config = manifest.config
     classes = None if config.task is not None else agreed_data(config)[1] or None

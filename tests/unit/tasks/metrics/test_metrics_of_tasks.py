@@ -28,14 +28,14 @@ def samples(count, seed, classes=2):
 def task_of(classes=2, width=None, **options):
     parts = [samples(20, i, classes) for i in range(N)]
     module = nn.Linear(4, classes if width is None else width)
-    return tacit.Task.from_module(
+    return tacit.Task(
         module, parts, batch_size=5, test=samples(50, 9, classes), init="same", **options
     )
 
 
 def regression():
     parts = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(N)]
-    return tacit.Task.from_module(
+    return tacit.Task(
         nn.Linear(4, 1),
         parts,
         loss=functional.mse_loss,
@@ -45,7 +45,7 @@ def regression():
 
 def simulated(task, steps=3, **options):
     graph = tacit.Topology.ring(task.clients).mixing()
-    return tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=steps, **options)
+    return tacit.run(task, tacit.DSGT(lr=0.1), graph, steps=steps, **options)
 
 
 class TestSimulated:
@@ -130,12 +130,12 @@ class TestAlerts:
     def test_a_model_of_one_class_is_called_so(self):
         parts = [(torch.randn(20, 4), torch.arange(20) // 19) for _ in range(N)]
         test = (torch.randn(40, 4), torch.arange(40) // 36)
-        task = tacit.Task.from_module(nn.Linear(4, 2), parts, test=test)
+        task = tacit.Task(nn.Linear(4, 2), parts, test=test)
         start = torch.tensor([0.0] * 8 + [9.0, 0.0]).repeat(N, 1)
         never = replace(task, initial=lambda seed, clients: start)
         graph = tacit.Topology.ring(N).mixing()
         with pytest.warns(tacit.Caution, match="does not beat the majority baseline") as caught:
-            run = tacit.simulate(tacit.DSGT(lr=1e-9), never, graph, steps=1, metrics=["f1"])
+            run = tacit.run(never, tacit.DSGT(lr=1e-9), graph, steps=1, metrics=["f1"])
         assert any("Every client's model predicts only class 0" in str(w.message) for w in caught)
         last = run.history[-1]
         assert (last.accuracy.mean, last.baseline, last.metrics["f1"].max) == (90, 90, 0)
@@ -144,9 +144,9 @@ class TestAlerts:
     def test_a_good_model_has_none(self):
         x = torch.tensor([[1.0, 0], [0, 1]]).repeat(10, 1)
         y = torch.arange(20) % 2
-        task = tacit.Task.from_module(nn.Linear(2, 2), [(x, y)] * N, test=(x, y))
+        task = tacit.Task(nn.Linear(2, 2), [(x, y)] * N, test=(x, y))
         graph = tacit.Topology.ring(N).mixing()
-        run = tacit.simulate(tacit.DSGT(lr=0.5), task, graph, steps=30)
+        run = tacit.run(task, tacit.DSGT(lr=0.5), graph, steps=30)
         assert run.history[-1].accuracy.mean == 100
         assert run.history[-1].alerts() == []
 
@@ -173,7 +173,7 @@ def test_metrics_that_cannot_be_computed(task, metrics, words):
 
 def test_metrics_need_a_test_set():
     parts = [samples(20, i) for i in range(N)]
-    task = tacit.Task.from_module(nn.Linear(4, 2), parts, batch_size=5)
+    task = tacit.Task(nn.Linear(4, 2), parts, batch_size=5)
     assert_mentions(misuse_message(simulated, task, metrics=["auc"]), "no test set", "`test`")
     simulated(task, metrics=["loss"])
 
@@ -216,7 +216,7 @@ def test_several_inputs_of_own_test_sets():
 
     x, y = samples(20, 0)
     parts = [((x, x), y)] * N
-    task = tacit.Task.from_module(Sum(), parts, test=((x, x), y))
+    task = tacit.Task(Sum(), parts, test=((x, x), y))
     tests = ClientTests.of(task.evaluation, [((x, 0 * x), y)] * N)
     theta = task.initial(0, range(N))
     common = task.evaluation.models(theta, range(N))

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.named import as_algorithm
 from tacit.algorithms.private_algorithm import prepare
-from tacit.core.checks import is_count
+from tacit.core.checks import check_number, is_count
 from tacit.core.devices import Precision
 from tacit.core.errors import Caution, Diverged, Misuse
 from tacit.engines.observation import recorded_columns
 from tacit.engines.run import Run
 from tacit.engines.setting import Generator, Setting
 from tacit.engines.simulation import Simulation
-from tacit.graph import Graph, GraphSchedule, Participation
+from tacit.graph import Graph, GraphSchedule, Participation, Topology
+from tacit.graph.named import with_weights
 from tacit.graph.schedule import as_schedule
 from tacit.privacy.guarantee import Privacy
 from tacit.record.callbacks import Callback, check, close, progress_bar, why_stop
 from tacit.record.transcript import Keep, Transcript
+from tacit.tasks import Objective
 from tacit.tasks.metrics.metric import Metrics
-from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # Needs cryptography, which is optional.
 
 
-GraphOrSchedule = (
-    Graph | GraphSchedule | Callable[[int], Graph] | Sequence[Graph | tuple[Graph, int]]
-)
+Schedule = GraphSchedule | Callable[[int], Graph] | Sequence[Graph | tuple[Graph, int]]
 
 
-def simulate(
-    algorithm: Algorithm,
-    task: Task,
-    graph: GraphOrSchedule,
+def run(
+    task: Objective,
+    algorithm: str | Algorithm,
+    graph: str | Topology | Graph | Schedule = "ring",
     *,
-    steps: int,
+    epochs: float | None = None,
+    steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     gradients: str = "auto",
@@ -56,15 +58,21 @@ def simulate(
     transcript: bool | Keep = False,
     callbacks: Sequence[Callback] = (),
     progress: Callable[[Simulation], None] | bool | None = None,
+    **options: Any,
 ) -> Run:
-    """Run an algorithm with all clients in this process.
+    """Run an algorithm on a task, with all clients in this process.
 
     Args:
-        algorithm: The algorithm with its options, such as `tacit.LPPA(lr=0.1)`.
-        task: What each client minimises.
-        graph: The communication graph, with mixing weights. If it changes: a schedule such as
+        task: What each client minimises: `tacit.Task`, or a standard problem such as
+            `tacit.quadratic`.
+        algorithm: The name of an algorithm, which takes the `options`, or an object, such as
+            `tacit.LPPA(lr=0.1)`.
+        graph: The communication graph: a name such as "ring" or "complete"; a topology, which gets
+            Metropolis weights; or a graph with weights. If it changes: a schedule such as
             `tacit.Matchings`, a list of graphs or of pairs (graph, iterations), or a function of
             the iteration.
+        epochs: Length of the run: how often the average client sees its data; or give `steps`.
+            With full gradients, streams and vectors an epoch is one iteration.
         steps: Number of iterations.
         seed: Keys batches, initial weights and noise.
         device: `"cpu"` or a CUDA device.
@@ -90,6 +98,8 @@ def simulate(
             True, or the reason as text, ends the run there.
         progress: True shows a bar, in a terminal or a notebook; a function is called with the
             simulation after every iteration.
+        **options: Options of a named algorithm, such as `lr=0.1`; a codec, a noise distribution
+            and the like by name or as an object.
 
     Returns:
         The models `run.theta` [N, P], the history, and the transcript if requested.
@@ -100,16 +110,17 @@ def simulate(
 
     Example:
         >>> import torch, tacit
-        >>> graph = tacit.Topology.ring(3).mixing("metropolis")
         >>> task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.randn(3, 2))
-        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=50)
+        >>> run = tacit.run(task, "dsgt", steps=50, lr=0.1)
         >>> run.theta.shape
         torch.Size([3, 2])
     """
-    if not is_count(steps, 0):
-        raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
-    # NumPy's integers become Python's, which all files can hold.
-    steps = int(steps)
+    if not isinstance(task, Objective):
+        raise Misuse(
+            f"task is a {type(task).__name__}.", "Give tacit.Task(model, clients) or a like one."
+        )
+    chosen = as_algorithm(algorithm, options, also=inspect.signature(run).parameters)
+    steps = iterations(task, chosen, epochs, steps)
     every = max(1, steps // 10) if record_every is None else record_every
     if not is_count(every):
         raise Misuse(
@@ -118,7 +129,7 @@ def simulate(
     recorded = None
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
-    union, schedule = as_schedule(graph)
+    union, schedule = as_schedule(with_weights(graph, task.clients))
     if secret_noise:
         if prg != "philox":
             raise Misuse(
@@ -126,7 +137,7 @@ def simulate(
             )
         prg = "secret"
     setting = Setting(
-        algorithm,
+        chosen,
         task,
         union,
         seed,
@@ -139,7 +150,7 @@ def simulate(
         participation,
     )
     setting.check()
-    setting = replace(setting, algorithm=prepare(algorithm, privacy, task, union, steps))
+    setting = replace(setting, algorithm=prepare(chosen, privacy, task, union, steps))
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
@@ -166,15 +177,46 @@ def simulate(
         warnings.warn(alert, Caution, stacklevel=2)
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
-    chosen = simulation.gradients
-    setting = replace(setting, gradients=chosen.strategy)
+    backend = simulation.gradients
+    setting = replace(setting, gradients=backend.strategy)
     return Run(
         state.theta,
         state,
         simulation.history,
-        chosen,
+        backend,
         setting,
         recorded,
         simulation.diverged,
         simulation.local,
     )
+
+
+def iterations(
+    task: Objective, algorithm: Algorithm, epochs: float | None, steps: int | None
+) -> int:
+    """The length of a run in iterations, from whichever of the two is given.
+
+    Raises:
+        Misuse: If not exactly one of them is given, or it is impossible.
+    """
+    if (epochs is None) == (steps is None):
+        given = "Neither epochs nor steps is" if epochs is None else "Both epochs and steps are"
+        raise Misuse(
+            f"{given} given.",
+            "Give one of them: epochs=10 for passes over the data, or steps=1000 for iterations.",
+        )
+    if epochs is None:
+        if not is_count(steps, 0):
+            raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
+        # NumPy's integers become Python's, which all files can hold.
+        return int(steps)
+    check_number("epochs", epochs, above=0, example=10)
+    return max(1, round(epochs * epoch_length(task, algorithm)))
+
+
+def epoch_length(task: Objective, algorithm: Algorithm) -> int:
+    """Iterations in which the average client sees its data once.
+
+    Each of several local steps uses a batch, so an epoch has fewer iterations than batches.
+    """
+    return max(1, task.steps_per_epoch // algorithm.gradients_per_step)
