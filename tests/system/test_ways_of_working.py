@@ -50,8 +50,8 @@ def write_paper(folder, algorithms, seeds=3):
     folders = []
     for name, algorithm in algorithms.items():
         for seed in range(seeds):
-            found = library.simulate(
-                algorithm, task, graph, steps=40, seed=seed, record_every=20, metrics=["auc", "f1"]
+            found = library.run(
+                task, algorithm, graph, steps=40, seed=seed, record_every=20, metrics=["auc", "f1"]
             )
             folders.append(found.save(folder / "runs" / f"{name}-{seed}"))
     return dataset, model, found, folders

@@ -120,7 +120,7 @@ def test_losses_of_many_clients_are_those_of_each_alone(concatenate, loss, monke
 
 def test_a_record_without_a_test_set_takes_a_few_passes_for_many_clients():
     parts = [(torch.rand(5 + k % 3, 4), torch.arange(5 + k % 3) % 2) for k in range(900)]
-    task = Task.from_module(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), parts)
+    task = Task(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), parts)
     local = task.evaluation
     loss, calls = counted_calls(local.loss.criterion)
     counting = replace(local, loss=replace(local.loss, criterion=loss))
