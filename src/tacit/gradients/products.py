@@ -322,6 +322,10 @@ def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor)
 
 
 def _squares(vectors: Tensor) -> Tensor:
-    # In float64: the square of a large float32 would overflow.
-    norms: Tensor = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
-    return norms.square_()
+    """The squared norm of each vector [B, I], float64 [B]."""
+    # In float64: the square of a large float32 would overflow. A few vectors at a time, because
+    # torch makes a copy of them in float64.
+    rows = max(1, CACHED // max(1, vectors.shape[1])) if vectors.is_cpu else len(vectors)
+    few = torch.split(vectors, max(1, rows))
+    norms = [torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in few]
+    return torch.cat(norms).square_()

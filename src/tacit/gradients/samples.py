@@ -32,15 +32,20 @@ def sample_products(
         points = [x.detach().clone().requires_grad_() for x in parameters]
         anchor = torch.zeros((), device=points[0].device, requires_grad=True)
         tape = Tape(len(arrays[0]), RULES, TAPED, anchor)
-        models = [Taped(point, tape) for point in points]
-        value = loss(models, [Stacked(array[:, None].detach(), tape) for array in arrays])
-        if not isinstance(value, Stacked):
-            raise NotStackable("the loss does not depend on the model")
-        if value.dim():
-            raise NotStackable(f"the loss has the shape {tuple(value.shape)}")
-        if value.rows.requires_grad:
-            value.rows.sum().backward()  # type: ignore[no-untyped-call]
-        return _collected(tape, models)
+        try:
+            models = [Taped(point, tape) for point in points]
+            value = loss(models, [Stacked(array[:, None].detach(), tape) for array in arrays])
+            if not isinstance(value, Stacked):
+                raise NotStackable("the loss does not depend on the model")
+            if value.dim():
+                raise NotStackable(f"the loss has the shape {tuple(value.shape)}")
+            if value.rows.requires_grad:
+                value.rows.sum().backward()  # type: ignore[no-untyped-call]
+            return _collected(tape, models)
+        finally:
+            # Tape and parameters hold each other: memory would be free only when Python looks for
+            # such circles, many passes later.
+            tape.clear()
 
 
 def _collected(tape: Tape, models: Sequence[Taped]) -> list[Products]:

@@ -94,6 +94,11 @@ class Tape(Stack):
             rows.register_hook(note)  # type: ignore[no-untyped-call]
         return Stacked(rows, self)
 
+    def clear(self) -> None:
+        """Let go of all that happened in the pass."""
+        self.parameters.clear()
+        self.pieces.clear()
+
 
 class _Begin(torch.autograd.Function):
     """A tensor that requires a gradient, though no sample does."""

@@ -1,6 +1,8 @@
 """Gradients of single samples in one pass are those of each sample alone, and apart to the bit."""
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -321,6 +323,25 @@ def test_a_loss_without_samples_is_the_same_for_all():
     parameters = [torch.randn(3)]
     found = rows(together(lambda p, _: (p[0] ** 2).sum(), parameters, (torch.zeros(4, 1),)))
     torch.testing.assert_close(found, 2 * parameters[0].expand(4, 3))
+
+
+def test_a_pass_leaves_nothing_behind_but_its_gradients():
+    """Not even until Python looks for circles, which would be many passes later."""
+    seen = []
+
+    def loss(parameters, arrays):
+        transposed = parameters[0].T  # derived: a further parameter of the tape
+        y = (functional.linear(arrays[0], parameters[0]) @ transposed.T).tanh()
+        seen.extend(weakref.ref(x) for x in (*parameters, transposed, *arrays, y))
+        return y.square().mean()
+
+    gc.disable()
+    try:
+        sample_products(loss, [torch.randn(3, 3)], [torch.randn(5, 3)])
+        assert seen
+        assert all(ref() is None for ref in seen)
+    finally:
+        gc.enable()
 
 
 def test_a_loss_that_is_no_number_is_refused():

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ from tacit.tasks.poisson import PoissonSample, capacity
 
 # What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
 DEVIATIONS = 2
+# Passes of each worker before what they carry is added up.
+PASSES_AT_ONCE = 8
 
 
 def require_samples(loader: BatchLoader) -> MiniBatchLoader:
@@ -77,6 +80,29 @@ def pieces(bounds: Tensor, cuts: Sequence[slice]) -> Iterator[Piece]:
         carried = int(own[0])
         model = int(torch.searchsorted(bounds, cut.start, right=True)) - 1
         yield Piece(cut, model, slice(first, last), own, carried)
+
+
+class CarriedSums:
+    """Sums of clients whose samples are in several pieces, which come in the order of clients.
+
+    In float64, so that only the last sum of a client is rounded; `write` writes that of the last
+    client.
+    """
+
+    def __init__(self, out: Tensor) -> None:
+        self._out, self._client, self._total = out, -1, out.new_empty(0, dtype=torch.float64)
+
+    def add(self, client: int, rest: Tensor) -> None:
+        """Add a row to what is in the output for this client."""
+        if client != self._client:
+            self.write()
+            self._client, self._total = client, self._out[client].double()
+        self._total += rest
+
+    def write(self) -> None:
+        """Write the sum of the client whose pieces came last, if there is one."""
+        if self._client >= 0:
+            self._out[self._client] = self._total
 
 
 def pass_size(samples: int, rate: float, workers: int, largest: int) -> int:
@@ -245,9 +271,8 @@ class ClippedSums:
         cuts, sizes = self._passes(theta, sample)
         for size in sorted(set(sizes)):
             self._check_size(size)
-        work = list(pieces(sample.bounds, cuts))
-        # What a piece adds to a client that an earlier piece began.
-        carried = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece in work]
+        passes = zip(pieces(sample.bounds, cuts), sizes, strict=True)
+        carried = CarriedSums(out)
 
         def write(numbered: tuple[Piece, int, Tensor]) -> None:
             piece, size, rest = numbered
@@ -260,15 +285,14 @@ class ClippedSums:
             write_clipped_sums(products, bound, sums)
 
         with self.backend.pass_context(theta.device):
-            self.pool.run(write, zip(work, sizes, carried, strict=True))
-        # In float64, so that only the last sum of a client is rounded.
-        sums: dict[int, Tensor] = {}
-        for piece, rest in zip(work, carried, strict=True):
-            if piece.carried:
-                client = piece.begun.start - 1
-                sums[client] = sums.get(client, out[client].double()) + rest[0]
-        for client, row in sums.items():
-            out[client] = row
+            # A few passes at a time, because each may leave a row of numbers.
+            while some := list(islice(passes, PASSES_AT_ONCE * self.pool.size)):
+                rests = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece, _ in some]
+                self.pool.run(write, ((*each, rest) for each, rest in zip(some, rests, strict=True)))
+                for (piece, _), rest in zip(some, rests, strict=True):
+                    if piece.carried:
+                        carried.add(piece.begun.start - 1, rest[0])
+        carried.write()
 
     def _passes(self, theta: Tensor, sample: PoissonSample) -> tuple[list[slice], list[int]]:
         """Which of the drawn samples go through each pass, and the size of each pass."""
