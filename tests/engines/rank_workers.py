@@ -187,7 +187,7 @@ def personal(algorithm, steps, group=None, folder=None):
             checkpoints.save(folder, kept, run.hosted)
             run = begun()
             saved = checkpoints.load_latest(folder, run.algorithm, "mark", "cpu", run.hosted)
-            run.restore(saved.state, saved.step, 0, 0.0, local=saved.local)
+            run.restore(saved)
         run.step()
     found = gather_rows(run, tensors_of(run.state) | {"local": run.local})
     return found, replace(run.observe(), wall_seconds=0.0, bytes_sent=0)
@@ -249,7 +249,7 @@ def continued(group, label, folder, to):
     if saved is None:
         run.start()
     else:
-        run.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+        run.restore(saved)
     while run.t < to:
         run.step()
     kept = Checkpoint(run.state, run.t, run.net.bytes_sent, 0.0, "mark")

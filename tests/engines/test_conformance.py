@@ -177,7 +177,7 @@ def test_resuming_from_a_checkpoint_changes_nothing(algorithm, task, graph, tmp_
     checkpoints.save(tmp_path, Checkpoint(half.state, 3, half.net.bytes_sent, 0.0, "mark"))
     saved = checkpoints.load_latest(tmp_path, algorithm, "mark")
     again = Simulation(Setting(algorithm, task, graph, seed=1, gradients="stacked"))
-    again.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    again.restore(saved)
     for _ in range(4):
         again.step()
     assert equal(again.state, whole.state)

@@ -133,7 +133,7 @@ def test_a_restored_run_is_captured_again():
     straight = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 10)
     half = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 5)
     again = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 0)
-    again.restore(half.state, half.t, half.net.bytes_sent, 0.0)
+    again.restore(half.checkpoint("mark"))
     while again.t < 10:
         again.step()
     assert again.captured

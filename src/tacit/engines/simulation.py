@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -247,42 +246,24 @@ class Simulation(Execution):
             self.late_rows,
         )
 
-    def restore(
-        self,
-        state: Any,
-        t: int,
-        bytes_sent: int,
-        wall_seconds: float,
-        diverged: str | None = None,
-        local: Tensor | None = None,
-        late_rows: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        """Continue from an earlier state.
-
-        Args:
-            state: The state after `t` iterations.
-            t: The number of iterations.
-            bytes_sent: Bytes sent by all clients until then.
-            wall_seconds: Seconds spent until then.
-            diverged: Where the run had diverged, if it had.
-            local: The local parameters [n, Q], if there are any.
-            late_rows: Rows that were sent and may still arrive.
-        """
+    def restore(self, saved: Checkpoint) -> None:
+        """Continue from an earlier state, as `checkpoint` returns it."""
         if self._local_rows is not None:
-            if local is None:
+            if saved.local is None:
                 raise Misuse("The saved state has no local parameters.", "Start the run again.")
-            self._local_rows.restore(local.to(self.device))
+            self._local_rows.restore(saved.local.to(self.device))
+        state = saved.state
         if self.algorithm.needs_total:
             # All clients have the same rows, which need not be computed for each.
             rows = {
                 name: shared(values[:1], len(values)) for name, values in tensors_of(state).items()
             }
             state = replace(state, **rows)
-        self.state, self.t, self.diverged = state, t, diverged
-        self.net.bytes_sent = bytes_sent
+        self.state, self.t, self.diverged = state, saved.step, saved.diverged
+        self.net.bytes_sent = saved.bytes_sent
         if isinstance(self.net, ChangingNetwork):
-            self.net.restore_late_rows(late_rows or {})
-        self._earlier_seconds = wall_seconds
+            self.net.restore_late_rows(saved.late_rows)
+        self._earlier_seconds = saved.wall_seconds
 
     def step(self) -> None:
         """Compute one iteration; raises Misuse if the privacy budget does not allow it."""

@@ -218,15 +218,7 @@ class _ActiveRun:
         ]
         self.stopped: str | None = None
         if saved is not None:
-            self.simulation.restore(
-                saved.state,
-                saved.step,
-                saved.bytes_sent,
-                saved.wall_seconds,
-                saved.diverged,
-                saved.local,
-                saved.late_rows,
-            )
+            self.simulation.restore(saved)
         # The iteration of the newest checkpoint; 0 if there is none.
         self.saved_step = self.simulation.t
 

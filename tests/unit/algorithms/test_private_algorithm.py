@@ -299,7 +299,7 @@ def test_restoring_a_state_does_not_reset_the_budget():
     for _ in range(3):
         first.step()
     again = started(promise)
-    again.restore(first.state, 3, first.net.bytes_sent, 0.0)
+    again.restore(first.checkpoint("mark"))
     for _ in range(allowed - 3):
         again.step()
     assert_mentions(misuse_message(again.step), "budget is spent")

@@ -1,5 +1,7 @@
 """Checkpoints, transcripts and engines where the graph changes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,6 @@ from tacit import Absence, Matchings, Participation, Phases, Setting, Simulation
 from tacit.algorithms.algorithm import tensors_of
 from tacit.engines.group import Hosted, ProcessGroup
 from tacit.record import checkpoint as checkpoints, transcript_files
-from tacit.record.checkpoint import Checkpoint
 from tacit.record.transcript import Keep, Transcript
 
 N, P = 6, 3
@@ -68,15 +69,12 @@ def test_a_run_resumes_in_the_middle_of_a_schedule_to_the_same_bits(case, settin
     whole = Simulation(setting)
     whole.start()
     advance(whole, 7)
-    saved = Checkpoint(
-        whole.state, whole.t, whole.net.bytes_sent, 0.0, "x", late_rows=whole.late_rows
-    )
-    checkpoints.save(tmp_path, saved)
+    checkpoints.save(tmp_path, whole.checkpoint("x"))
     advance(whole, 9)
 
     loaded = checkpoints.load_latest(tmp_path, setting.algorithm, "x")
     resumed = Simulation(setting)
-    resumed.restore(loaded.state, loaded.step, loaded.bytes_sent, 0.0, late_rows=loaded.late_rows)
+    resumed.restore(loaded)
     advance(resumed, 9)
     one, other = tensors_of(whole.state), tensors_of(resumed.state)
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -85,9 +83,8 @@ def test_a_run_resumes_in_the_middle_of_a_schedule_to_the_same_bits(case, settin
         # Without the late rows it would be another run.
         assert loaded.late_rows
         forgetful = Simulation(setting)
-        forgetful.restore(loaded.state, loaded.step, loaded.bytes_sent, 0.0, late_rows={
-            name: torch.zeros_like(rows) for name, rows in loaded.late_rows.items()
-        })  # fmt: skip
+        zeros = {name: torch.zeros_like(rows) for name, rows in loaded.late_rows.items()}
+        forgetful.restore(replace(loaded, late_rows=zeros))
         assert not torch.equal(advance(forgetful, 9).state.theta, whole.state.theta)
 
 

@@ -389,10 +389,11 @@ def test_a_tensor_changed_in_place_after_use_is_an_error():
 
     run = simulation(Written(step))
     run.start()
-    before = run.state.theta.clone()
+    first = run.checkpoint("mark")
+    before = first.state.theta.clone()
     with pytest.raises(Misuse, match="written into"):
         run.step()
-    run.restore(State(before, before, before), 0, 0, 0.0)
+    run.restore(replace(first, state=State(before, before, before)))
     assert torch.equal(run.state.theta, before)
 
 

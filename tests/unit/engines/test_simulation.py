@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -256,7 +258,7 @@ def test_chunks_and_threads_change_nothing_but_rounding(how):
 def test_a_restored_simulation_goes_on_as_if_never_stopped():
     whole = begun(steps=7)
     first, second = begun(steps=3), begun()
-    second.restore(first.state, first.t, first.net.bytes_sent, 1.5)
+    second.restore(replace(first.checkpoint("mark"), wall_seconds=1.5))
     for _ in range(4):
         second.step()
     assert same_state(second.state, whole.state)

@@ -86,8 +86,7 @@ def _read_frame(path: Path, reading: Reading) -> Any:
 def _read_csv(path: Path, reading: Reading) -> Table:
     """A table of texts.
 
-    pandas reads it fast, but fills up rows that are too short and loses lines. So a reader that
-    knows where rows with quotes end looks at the rows first.
+    pandas.read_csv would fill up rows that are too short, and does not tell which line a row is in.
     """
     import pandas
 
@@ -103,33 +102,21 @@ def _read_csv(path: Path, reading: Reading) -> Table:
         raise Misuse(f"{path} is empty.", remedy)
     check_names(names, str(path))
     remedy = f"Correct the line; put quotes around values that contain {separator!r}."
+    texts: list[list[str]] = []
     lines: list[int] = []
     problems: list[Problem] = []
     for line, row in rows:
         if len(row) == len(names):
+            texts.append(row)
             lines.append(line)
         else:
             what = f"{len(row)} values for {len(names)} columns"
             problems.append(Problem(str(path), line, "line", "", what, remedy))
     if not lines:
         check(problems)
-    if problems:
-        # The other rows are read, to tell what else is wrong.
-        every = _rows(path, encoding, separator, reading.quote)
-        texts = [row for _, row in every if len(row) == len(names)][1:]
-        frame = pandas.DataFrame(texts, columns=names, dtype=object)
-    else:
-        # Opened as text, because pandas loses a separator that follows a lone carriage return.
-        with path.open(encoding=encoding) as file:
-            frame = pandas.read_csv(
-                file, sep=separator, quotechar=reading.quote, names=names, header=0,
-                index_col=False, dtype=object, na_filter=False,
-            )  # fmt: skip
-    table = replace(Table.of(frame, str(path), reading), unit="line", problems=tuple(problems))
-    if len(table) != len(lines):
-        remedy = "Look for quotes and line ends that are not as in the other lines."
-        raise Misuse(f"{path} has {len(table)} or {len(lines)} rows: it is ambiguous.", remedy)
-    return replace(table, lines=np.array(lines))
+    frame = pandas.DataFrame(texts, columns=names, dtype=object)
+    table = Table.of(frame, str(path), reading)
+    return replace(table, lines=np.array(lines), unit="line", problems=tuple(problems))
 
 
 def _rows(path: Path, encoding: str, separator: str, quote: str) -> Iterator[tuple[int, list[str]]]:
