@@ -66,10 +66,10 @@ def test_every_backend(label, name, strategy, together):
     assert float((states[-1].theta - states[0].theta).abs().max()) > 1e-4
 
 
-@pytest.mark.parametrize("client", range(CLIENTS))
-def test_a_client_apart_from_the_others(label, name, client, together):
+def test_a_client_apart_from_the_others(label, name, together):
     """As a node hosts it; its neighbours' messages are replayed."""
     states, recording = together
+    client = CLIENTS - 1
     found = run_apart(*module_case(label, name), GRAPH, STEPS, SEED, [client], recording)
     for ours, theirs in zip(found, states, strict=True):
         for field, rows in rows_of([client], theirs, GRAPH).items():
@@ -117,17 +117,22 @@ def test_a_gpu(label, name, together):
         torch.testing.assert_close(found, rows, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("label", ["mix", "total"], indirect=True)
 @pytest.mark.parametrize(
-    ("device", "precision"),
+    ("device", "precision", "strategy"),
     [
-        ("cpu", "float32"),
-        ("cpu", "bf16"),
-        *(pytest.param("cuda", one, marks=needs_gpu) for one in ("float32", "tf32", "bf16")),
+        ("cpu", "float32", "stacked"),
+        ("cpu", "float32", "looped"),
+        ("cpu", "bf16", "stacked"),
+        *(
+            pytest.param("cuda", precision, strategy, marks=needs_gpu)
+            for precision in ("float32", "tf32", "bf16")
+            for strategy in ("stacked", "looped")
+        ),
     ],
 )
-@pytest.mark.parametrize("strategy", ["stacked", "looped"])
 def test_the_same_bits_twice(label, name, device, precision, strategy):
-    """Clipped sums of single samples included: private SGD is among the algorithms."""
+    """Gradients of clients, and clipped sums of gradients of single samples."""
     states = []
     for _ in range(2):
         algorithm, task = module_case(label, name, torch.float32)
