@@ -72,10 +72,13 @@ def stacked_outputs(flat: FlatModule, theta: Tensor, *inputs: Tensor) -> Tensor:
 def saved_numbers(loss: Loss, theta: Tensor, arrays: Part) -> int:
     """How many numbers of 4 bytes one client's forward pass saves for the backward pass."""
     storages: dict[int, int] = {}
+    # A batch may be a view of all data, most of which it does not use.
+    batch = {x.untyped_storage().data_ptr(): x.nbytes for x in arrays}
 
     def note(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+        pointer = storage.data_ptr()
+        storages[pointer] = batch.get(pointer, storage.nbytes())
         return x
 
     with passes.recording():

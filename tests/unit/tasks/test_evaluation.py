@@ -170,3 +170,11 @@ def test_large_activations_are_evaluated_in_small_batches(monkeypatch):
     few = small.models(task.initial(0, range(2)), range(2))
     torch.testing.assert_close(few.loss, whole.loss, rtol=1e-6, atol=1e-6)
     assert torch.equal(few.accuracy, whole.accuracy)
+
+
+def test_a_pass_over_a_test_set_does_not_count_what_it_leaves_out():
+    """A batch of a large test set is a view of it, and not as large."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    data = (torch.rand(3000, 1, 28, 28), torch.arange(3000) % 10)
+    task = Task(module, [data, data], batch_size=4, test=data)
+    assert task.evaluation._pass_size == (1, evaluation.TEST_BATCH["cpu"])
