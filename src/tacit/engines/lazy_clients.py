@@ -23,6 +23,7 @@ from tacit.engines.lazy_rows import (
     Rows,
     State,
     Workspace,
+    Write,
     evaluated,
     evaluated_state,
 )
@@ -111,8 +112,17 @@ class LazyClients(HostedClients):
         return Known(shared(rows[:1], len(rows)), self.workspace)
 
     def grad(self, theta: Any, local: int = 0) -> Any:
-        if isinstance(theta, Tensor):
-            theta = Known(theta, self.workspace)
+        return self._computed(theta, self._gradient(local))
+
+    def sampled_sum(self, theta: Any, rule: SamplingRule, local: int) -> Any:
+        return self._computed(theta, self._clipped_sum(rule, local))
+
+    def _computed(self, theta: Any, write: Write) -> Any:
+        rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
+        return Computed(write, rows, self.workspace)
+
+    def _gradient(self, local: int) -> Write:
+        """What writes the gradients `local` of this step at a value."""
         number = self.batch(local)
         self.workspace.drawn[local] = None
 
@@ -121,17 +131,13 @@ class LazyClients(HostedClients):
             if gradients is not out:
                 out.copy_(gradients)
 
-        return Computed(write, theta, self.workspace)
+        return write
 
-    def sampled_sum(self, theta: Any, rule: SamplingRule, local: int) -> Any:
-        rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
+    def _clipped_sum(self, rule: SamplingRule, local: int) -> Write:
+        """What writes the sums of clipped gradients `local` of this step at a value."""
         number, sampling = self.batch(local), self.sampling(rule, local)
         self.workspace.drawn[local] = rule
-
-        def write(out: Tensor, value: Tensor) -> None:
-            self.objective.clipped_sum(value, sampling, number, out)
-
-        return Computed(write, rows, self.workspace)
+        return lambda out, value: self.objective.clipped_sum(value, sampling, number, out)
 
     def rate(self, rate: Rate) -> float:
         if callable(rate) and rate not in self.workspace.schedules:

@@ -38,6 +38,7 @@ Coefficient = float | Tensor  # A tensor without dimensions in a captured step, 
 
 
 # See `Computed`.
+Write = Callable[[Tensor, Tensor], object]
 WriteSum = Callable[[Tensor, Tensor, list[tuple[float, Tensor]], Tensor], object]
 
 
@@ -221,7 +222,7 @@ class Computed(Rows):
 
     def __init__(
         self,
-        write: Callable[[Tensor, Tensor], object],
+        write: Write,
         rows: Rows,
         workspace: Workspace,
         write_sum: WriteSum | None = None,

@@ -25,7 +25,7 @@ from tacit.engines.capture.graphs import Work, captured
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients, LazyNetwork
-from tacit.engines.lazy_rows import Computed, Known, Workspace, evaluated_state
+from tacit.engines.lazy_rows import Workspace, Write, evaluated_state
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 from tacit.tasks.poisson import PoissonSample
@@ -73,9 +73,10 @@ class DeviceClock:
             if (now := rate_at(schedule, t)) != value:
                 self._values[number] = now
                 on_device.fill_(now)
+        here = self._here.at(t)
         for local, index in self._samples.items():
             if index is not None:
-                batch = self.objective.samples(self._number(t, local))
+                batch = self.objective.samples(here.batch(local))
                 assert batch is not None
                 index.copy_(batch)
         return all(
@@ -93,27 +94,24 @@ class DeviceClock:
                 return on_device
         raise NotCapturable("it has another step size than in earlier iterations")
 
-    def grad(self, theta: Tensor, local: int, out: Tensor) -> Tensor:
-        """Gradients on the current batches."""
+    def gradient(self, local: int) -> Write:
+        """What writes gradients on the current batches."""
         if local not in self._samples:
             raise NotCapturable("it computes other gradients than in earlier iterations")
-        return self.objective.grad_on(theta, self._samples[local], out)
+        samples = self._samples[local]
+        return lambda out, theta: self.objective.grad_on(theta, samples, out)
 
-    def clipped_sum(self, theta: Tensor, local: int, rule: SamplingRule, out: Tensor) -> Tensor:
-        """Sums over the current samples."""
+    def clipped_sum(self, rule: SamplingRule, local: int) -> Write:
+        """What writes sums over the current samples."""
         sample, earlier = self._places.get(local, (None, None))
         if sample is None or rule != earlier:
             raise NotCapturable("it samples otherwise than in earlier iterations")
         clip = self._here.at(0).sampling(rule, local).clip
-        return self.objective.clipped_sum_on(theta, sample, clip, out)
-
-    def _number(self, t: int, local: int) -> int:
-        """The number of gradient `local` of iteration t."""
-        return 1 + t * self._here.gradients_per_step + local
+        return lambda out, theta: self.objective.clipped_sum_on(theta, sample, clip, out)
 
     def _drawn(self, t: int, local: int, rule: SamplingRule) -> PoissonSample:
-        sampling = self._here.at(t).sampling(rule, local)
-        return self.objective.drawn(sampling, self._number(t, local))
+        here = self._here.at(t)
+        return self.objective.drawn(here.sampling(rule, local), here.batch(local))
 
 
 @dataclass(frozen=True)
@@ -131,22 +129,11 @@ class CapturedClients(LazyClients):
     def _tick(self) -> int:
         return self.clock.tick  # type: ignore[return-value]
 
-    def grad(self, theta: Any, local: int = 0) -> Any:
-        if not 0 <= local < self.gradients_per_step:
-            raise NotCapturable("it computes more gradients than it declares")
-        clock, rows = self.clock, theta
-        if isinstance(theta, Tensor):
-            rows = Known(theta, self.workspace)
-        return Computed(lambda out, value: clock.grad(value, local, out), rows, self.workspace)
+    def _gradient(self, local: int) -> Write:
+        return self.clock.gradient(local)
 
-    def sampled_sum(self, theta: Any, rule: SamplingRule, local: int) -> Any:
-        clock = self.clock
-        rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
-
-        def write(out: Tensor, value: Tensor) -> None:
-            clock.clipped_sum(value, local, rule, out)
-
-        return Computed(write, rows, self.workspace)
+    def _clipped_sum(self, rule: SamplingRule, local: int) -> Write:
+        return self.clock.clipped_sum(rule, local)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         raise NotCapturable("it minimises, which may iterate until it converges")
