@@ -31,6 +31,10 @@ from tacit.report.spending import Spending
 from tacit.report.stored_audit import StoredAudit
 
 PROVENANCE = "provenance.json"
+# What records and summaries have under the same name.
+RECORDED = (
+    "accuracy", "loss", "consensus_distance", "bytes_sent", "wall_seconds", "msd", "baseline",
+)  # fmt: skip
 
 
 class StoredModel(BaseModel):
@@ -275,21 +279,15 @@ def _read_partition(path: Path, names: list[str]) -> StoredPartition | None:
 def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGraph) -> Summary:
     """The summary of a run that has not ended, from its last record."""
     last = history[-1].as_dict() if history else {}
-    return Summary(
-        algorithm=str(settings.get("algorithm.name", "?")),
-        steps=last.get("step", 0),
-        rounds=last.get("round", 0),
-        clients=graph.clients,
-        names=graph.names,
-        accuracy=last.get("accuracy"),
-        loss=last.get("loss"),
-        consensus_distance=last.get("consensus_distance"),
-        bytes_sent=last.get("bytes_sent"),
-        wall_seconds=last.get("wall_seconds"),
-        seed=settings.get("run.seed"),
-        msd=last.get("msd"),
-        baseline=last.get("baseline"),
-    )
+    known = {
+        "algorithm": str(settings.get("algorithm.name", "?")),
+        "steps": last.get("step", 0),
+        "rounds": last.get("round", 0),
+        "clients": graph.clients,
+        "names": graph.names,
+        "seed": settings.get("run.seed"),
+    }
+    return Summary.model_validate(known | {key: last.get(key) for key in RECORDED})
 
 
 def _read_audit(folder: Path) -> StoredAudit | None:

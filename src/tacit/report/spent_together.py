@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tacit.core.missing_numbers import finite_or_none
 from tacit.privacy.accounting.many_runs import composed_epsilon
 from tacit.privacy.guarantee import Unit
 from tacit.report.finished_run import FinishedRun
@@ -24,7 +24,7 @@ class SpentTogether:
 
     Attributes:
         runs: How many runs keep a guarantee.
-        others: How many do not, on the same rows.
+        without_guarantee: How many do not, on the same rows.
         apart: How many keep one that does not compose with these, on the same rows.
         simulated: Of how many of `runs` samples and noise follow from the seed.
         unfinished: How many have not ended; what they have spent is not known.
@@ -35,7 +35,7 @@ class SpentTogether:
     """
 
     runs: int
-    others: int
+    without_guarantee: int
     apart: int
     simulated: int
     unfinished: int
@@ -58,11 +58,15 @@ class SpentTogether:
                 f"In {some} the guarantee is simulated: samples and noise follow from the seeds, "
                 "which with run.secret_noise = true they do not."
             )
-        if self.others:
-            other = "1 run has" if self.others == 1 else f"{self.others} runs have"
+        if self.without_guarantee:
+            other = (
+                "1 run has"
+                if self.without_guarantee == 1
+                else f"{self.without_guarantee} runs have"
+            )
             lines.append(
                 f"{other} none, on the same rows: nothing bounds what all "
-                f"{self.runs + self.others} reveal together."
+                f"{self.runs + self.without_guarantee} reveal together."
             )
         if self.apart:
             lines.append(
@@ -75,17 +79,8 @@ class SpentTogether:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None for an infinite ε."""
-        return {
-            "runs": self.runs,
-            "without_guarantee": self.others,
-            "apart": self.apart,
-            "simulated": self.simulated,
-            "unfinished": self.unfinished,
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
-            "delta": self.delta,
-            "unit": self.unit,
-            "assumptions": list(self.assumptions),
-        }
+        plain = asdict(self) | {"epsilon": finite_or_none(self.epsilon)}
+        return plain | {"assumptions": list(self.assumptions)}
 
 
 def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
@@ -114,7 +109,7 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
         found.append(
             SpentTogether(
                 runs=len(members),
-                others=len(same) - promised[rows] - unfinished,
+                without_guarantee=len(same) - promised[rows] - unfinished,
                 apart=promised[rows] - len(members),
                 simulated=sum(spending.simulated for _, spending in members),
                 unfinished=unfinished,

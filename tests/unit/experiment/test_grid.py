@@ -343,7 +343,7 @@ def test_all_runs_on_the_same_rows_have_spent_what_they_compose_to(small, tmp_pa
         for budget, count in zip(budgets, steps, strict=True)
     ]
     [spent] = made.spent
-    assert (spent.runs, spent.others, spent.unfinished) == (4, 0, 0)
+    assert (spent.runs, spent.without_guarantee, spent.unfinished) == (4, 0, 0)
     assert spent.epsilon == pytest.approx(composed_epsilon(runs, 1e-5), rel=1e-3)
     assert 3 < spent.epsilon < 12
     sentence = " ".join(made.sentences())
@@ -360,7 +360,7 @@ def test_runs_without_a_guarantee_are_not_passed_over(small, tmp_path):
     made = run_grid(config, over, tmp_path / "out", seeds=2)
     [spent] = made.spent
     # Runs that diverged have shown messages, too.
-    assert (spent.runs, spent.others) == (2, 4)
+    assert (spent.runs, spent.without_guarantee) == (2, 4)
     assert "nothing bounds what all 6 reveal together" in " ".join(made.sentences())
 
 
@@ -368,7 +368,9 @@ def test_whole_clients_are_composed_only_where_they_hold_the_same_rows(small, tm
     private = ["algorithm.name=private-sgd", "algorithm.noise=", "privacy.epsilon=8.0"]
     config = small(*private, "privacy.unit=client", "privacy.delta=0.01")
     apart = run_grid(config, "algorithm.lr=0.1,0.2", tmp_path / "a", seeds=2)
-    assert [(spent.runs, spent.others, spent.apart) for spent in apart.spent] == [(2, 0, 2)] * 2
+    assert [(spent.runs, spent.without_guarantee, spent.apart) for spent in apart.spent] == [
+        (2, 0, 2)
+    ] * 2
     assert "Not counted: 2 whose guarantee" in " ".join(apart.sentences())
     fixed = small(*private, "privacy.unit=client", "privacy.delta=0.01", "partition.seed=0")
     together = run_grid(fixed, "algorithm.lr=0.1,0.2", tmp_path / "b", seeds=2)

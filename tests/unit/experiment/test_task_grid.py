@@ -65,7 +65,7 @@ def test_a_promise_is_for_those_that_keep_one_and_composes(private_task, tmp_pat
         out=tmp_path,
     )
     [spent] = made.spent
-    assert (spent.runs, spent.others) == (2, 2)
+    assert (spent.runs, spent.without_guarantee) == (2, 2)
     assert spent.epsilon > 3
     assert made.stored.metric == "accuracy.mean"
 
