@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.config.loading import with_keys
@@ -15,6 +15,7 @@ from tacit.core.storage import write_json, write_text
 from tacit.experiment.axes import Axis, combine
 from tacit.experiment.folder import RunFolder, folder_name
 from tacit.experiment.run_many import (
+    ConfiguredRun,
     ListenerFor,
     LoadedData,
     Outcome,
@@ -84,64 +85,91 @@ def grid(
     combinations = combine(axes, draws, config.run.seed)
     config, metric = _with_metric(config, metric)
     data = LoadedData(data_folder)
-    cells = _make_cells(config, axes, combinations, data, note)
+    configured, columns = _configure(config, axes, combinations, data, note)
     if metric is not None:
-        metric = _find_metric(metric, next(cell.columns for cell in cells if cell.columns))
+        metric = _find_metric(metric, columns)
     numbers = [config.run.seed + k for k in range(seeds)]
-    plan = [
-        PlannedRun(
-            cell.label,
-            with_keys(cell.config, "run", seed=seed),
-            RunFolder(out / folder_name(cell.folder, f"-seed{seed}")),
-        )
-        for cell in cells
-        if cell.config is not None
-        for seed in numbers
-    ]
-    for planned in plan:
-        planned.folder.require_same_run(
-            planned.config, "Choose another --out, or resume with the configuration of that grid."
-        )
-    outcomes = run_many(plan, data=data, jobs=jobs, resume=resume, listener_for=listener_for)
-    stored = StoredGrid(
-        keys=[axis.key for axis in axes],
-        seeds=numbers,
-        metric=metric or _default_metric(outcomes),
+    settings = []
+    for values, made in configured:
+        if isinstance(made, Misuse):
+            settings.append(PlannedSetting(values, refused=made))
+            continue
+        runs = []
+        for seed in numbers:
+            seeded, folder = with_keys(made, "run", seed=seed), run_folder(out, values, seed)
+            folder.require_same_run(
+                seeded, "Choose another --out, or resume with the configuration of that grid."
+            )
+            label = setting_label(values)
+            runs.append(ConfiguredRun(label, seed, folder, seeded, data, resume))
+        settings.append(PlannedSetting(values, runs))
+    return run_settings(
+        out,
+        settings,
+        numbers,
+        metric,
         judged_on=_judged_on(config),
         own_data=config.task is None and config.data.is_own,
-        settings=[],
+        jobs=jobs,
+        listener_for=listener_for,
     )
-    remaining = iter(outcomes)
-    for cell in cells:
-        ended = [next(remaining) for _ in numbers] if cell.config is not None else []
-        stored.settings.append(_stored_setting(cell, ended, stored.metric))
-    return write_grid(out, stored)
 
 
-def write_grid(out: Path, stored: StoredGrid) -> Grid:
-    """Write grid.json and grid.csv beside the folders of the runs."""
+@dataclass(frozen=True)
+class PlannedSetting:
+    """A combination of values: its runs, one for each seed, or why there are none."""
+
+    values: dict[str, str]
+    runs: Sequence[PlannedRun] = ()
+    refused: Misuse | None = None
+
+
+def run_folder(out: Path, values: Mapping[str, str], seed: int) -> RunFolder:
+    """The folder of a setting's run."""
+    return RunFolder(out / folder_name(setting_label(values).replace(", ", ","), f"-seed{seed}"))
+
+
+def run_settings(
+    out: Path,
+    settings: Sequence[PlannedSetting],
+    seeds: list[int],
+    metric: str | None,
+    *,
+    judged_on: str,
+    own_data: bool = False,
+    jobs: int = 1,
+    listener_for: ListenerFor = no_listener,
+) -> Grid:
+    """Make the runs of all settings; write grid.json and grid.csv beside their folders.
+
+    Args:
+        out: Folder of the grid.
+        settings: The settings, each with values of the same keys.
+        seeds: The seeds of their runs.
+        metric: The column that judges; default: accuracy, deviation or loss.
+        judged_on: What that is measured on.
+        own_data: Whether the data are the user's own.
+        jobs: How many runs at the same time.
+        listener_for: Makes the listener of a run from its label and seed.
+    """
+    plan = [planned for setting in settings for planned in setting.runs]
+    outcomes = run_many(plan, jobs=jobs, listener_for=listener_for)
+    metric, remaining = metric or _default_metric(outcomes), iter(outcomes)
+    stored = StoredGrid(
+        keys=list(settings[0].values),
+        seeds=seeds,
+        metric=metric,
+        judged_on=judged_on,
+        own_data=own_data,
+        settings=[
+            _stored_setting(setting, [next(remaining) for _ in setting.runs], metric)
+            for setting in settings
+        ],
+    )
     made = make_grid(out, stored)
     write_json(out / FILE, made.as_dict())
     write_text(out / "grid.csv", grid_csv(made))
     return made
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """A combination of values: its configuration, or why it cannot run."""
-
-    values: dict[str, str]
-    config: Config | None = None
-    columns: list[str] = field(default_factory=list)
-    refused: Misuse | None = None
-
-    @property
-    def label(self) -> str:
-        return setting_label(self.values)
-
-    @property
-    def folder(self) -> str:
-        return self.label.replace(", ", ",")
 
 
 def _check_folder(out: Path, resume: bool) -> None:
@@ -176,14 +204,16 @@ def _find_metric(metric: str, columns: Sequence[str]) -> str:
         raise unknown_name(f"--metric {metric!r} is not recorded.", metric, known) from None
 
 
-def _make_cells(
+def _configure(
     config: Config,
     axes: Sequence[Axis],
     combinations: Sequence[dict[str, str]],
     data: LoadedData,
     note: Note,
-) -> list[_Cell]:
-    """All combinations; `note` is told of those that cannot run, and of options that are dropped.
+) -> tuple[list[tuple[dict[str, str], Config | Misuse]], list[str]]:
+    """The configuration of each combination, or why it cannot run; and the columns of records.
+
+    `note` is told of those that cannot run, and of options that are dropped.
 
     Raises:
         Misuse: If none can run, or an algorithm is wrong.
@@ -191,21 +221,24 @@ def _make_cells(
     algorithms = [value for axis in axes if axis.key == "algorithm" for value in axis.values]
     _check_algorithms(config, algorithms)
     notes: dict[str, None] = {}
-    cells = []
+    configured: list[tuple[dict[str, str], Config | Misuse]] = []
+    columns: list[str] = []
     for values in combinations:
         try:
             made = with_values(config, values, algorithms, lambda text: notes.setdefault(text))
-            cells.append(_Cell(values, made, data.check(made)))
+            found = data.check(made)
+            columns = columns or found
+            configured.append((values, made))
         except Misuse as problem:
-            cells.append(_Cell(values, refused=problem))
-    refused = [cell for cell in cells if cell.refused is not None]
-    if len(refused) == len(cells) and refused[0].refused is not None:
-        raise refused[0].refused
+            configured.append((values, problem))
+    refused = [(values, made) for values, made in configured if isinstance(made, Misuse)]
+    if len(refused) == len(configured):
+        raise refused[0][1]
     for text in notes:
         note(text)
-    for cell in refused:
-        note(f"{cell.label} cannot run: {cell.refused}")
-    return cells
+    for values, why in refused:
+        note(f"{setting_label(values)} cannot run: {why}")
+    return configured, columns
 
 
 def _check_algorithms(config: Config, labels: Sequence[str]) -> None:
@@ -234,18 +267,20 @@ def _default_metric(outcomes: Sequence[Outcome]) -> str:
     return "msd" if known else "loss.mean"
 
 
-def _stored_setting(cell: _Cell, outcomes: Sequence[Outcome], metric: str) -> StoredSetting:
-    failures = [] if cell.refused is None else [str(cell.refused)]
+def _stored_setting(
+    setting: PlannedSetting, outcomes: Sequence[Outcome], metric: str
+) -> StoredSetting:
+    failures = [] if setting.refused is None else [str(setting.refused)]
     ended, failed = [], []
-    for outcome in outcomes:
-        folder = outcome.planned.folder
+    for planned, outcome in zip(setting.runs, outcomes, strict=True):
+        folder = planned.folder
         problem = outcome.failure or _missing(metric, folder)
         if problem is None:
             ended.append(folder.path.name)
         else:
-            failures.append(f"seed {outcome.planned.seed}: {problem}")
+            failures.append(f"seed {planned.seed}: {problem}")
             failed += [folder.path.name] if folder.config.exists() else []
-    return StoredSetting(values=cell.values, folders=ended, failed=failed, failures=failures)
+    return StoredSetting(values=setting.values, folders=ended, failed=failed, failures=failures)
 
 
 def _missing(metric: str, folder: RunFolder) -> str | None:

@@ -1,4 +1,4 @@
-"""Run many configurations, each into its own folder: one after the other, or several at once."""
+"""Make many runs, each into its own folder: one after the other, or several at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from tacit.config.build import build
+from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit.config.tasks import load_data
 from tacit.core.errors import Interrupted, Misuse, TacitError, first_line
@@ -36,38 +38,6 @@ ListenerFor = Callable[[str, int], ProgressListener]
 def no_listener(label: str, seed: int) -> ProgressListener:
     """Follow a run without doing anything."""
     return ProgressListener()
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedRun:
-    """A configuration with its seed, and the folder that its run goes into."""
-
-    label: str
-    config: Config
-    folder: RunFolder
-
-    @property
-    def seed(self) -> int:
-        return self.config.run.seed
-
-    @property
-    def name(self) -> str:
-        return f"{self.label}, seed {self.seed}"
-
-    def finished(self) -> dict[str, Any] | None:
-        """The summary of a run that has ended; one that diverged before its end has not."""
-        summary = read_json(self.folder.summary) if self.folder.summary.exists() else {}
-        ended = "stopped" in summary or summary.get("rounds") == self.config.run.rounds
-        return summary if ended else None
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a planned run ended: with a summary, or with a failure in words."""
-
-    planned: PlannedRun
-    summary: dict[str, Any] | None = None
-    failure: str | None = None
 
 
 class LoadedData:
@@ -97,21 +67,78 @@ class LoadedData:
         return check_metrics(config, build(config, self.folder, self.of(config)))
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedRun(ABC):
+    """A run with its seed, and the folder that it goes into."""
+
+    label: str
+    seed: int
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+    def finished(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended before."""
+        return None
+
+    @abstractmethod
+    def start(self, listener: ProgressListener) -> dict[str, Any]:
+        """Run it into its folder; return its summary."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConfiguredRun(PlannedRun):
+    """A run of a configuration, which other processes can run, too."""
+
+    config: Config
+    data: LoadedData
+    resume: bool
+
+    def finished(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended; one that diverged before its end has not."""
+        summary = read_json(self.folder.summary) if self.folder.summary.exists() else {}
+        ended = "stopped" in summary or summary.get("rounds") == self.config.run.rounds
+        return summary if ended else None
+
+    def start(self, listener: ProgressListener) -> dict[str, Any]:
+        dataset, folder = self.data.of(self.config), self.folder.path
+        made = run(self.config, folder, dataset=dataset, resume=self.resume, listener=listener)
+        return made.summary
+
+    def request(self) -> dict[str, Any]:
+        """Plain values from which another process makes the same run."""
+        return {
+            "label": self.label,
+            "config": self.config.as_dict(),
+            "folder": str(self.folder.path),
+            "resume": self.resume,
+        }
+
+    @classmethod
+    def from_request(cls, request: dict[str, Any], data: LoadedData) -> ConfiguredRun:
+        config, folder = make_config(request["config"]), RunFolder(Path(request["folder"]))
+        return cls(request["label"], config.run.seed, folder, config, data, request["resume"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: with a summary, or with a failure in words; or it waits for its turn."""
+
+    summary: dict[str, Any] | None = None
+    failure: str | None = None
+
+
 def run_many(
-    plan: Sequence[PlannedRun],
-    *,
-    data: LoadedData,
-    jobs: int = 1,
-    resume: bool = False,
-    listener_for: ListenerFor = no_listener,
+    plan: Sequence[PlannedRun], *, jobs: int = 1, listener_for: ListenerFor = no_listener
 ) -> list[Outcome]:
     """Run everything that has not ended yet; one that fails does not stop the others.
 
     Args:
         plan: The runs, in their order.
-        data: The datasets, for runs in this process.
-        jobs: How many run at the same time, each in a process with its part of the threads.
-        resume: Continue runs that were interrupted.
+        jobs: How many run at the same time, each in a process with its part of the threads. More
+            than one is for runs of configurations.
         listener_for: Makes the listener of a run from its label and seed.
 
     Raises:
@@ -119,37 +146,39 @@ def run_many(
     """
     if jobs < 1:
         raise Misuse(f"--jobs is {jobs}.", "Give at least 1.")
-    outcomes = {number: Outcome(one, one.finished()) for number, one in enumerate(plan)}
-    waiting = [number for number, outcome in outcomes.items() if outcome.summary is None]
-    for number in waiting:
+    outcomes = {number: Outcome(planned.finished()) for number, planned in enumerate(plan)}
+    waiting = {number: plan[number] for number in outcomes if outcomes[number].summary is None}
+    for planned in waiting.values():
         # Of an earlier attempt.
-        (plan[number].folder.path / ERROR).unlink(missing_ok=True)
-    if jobs == 1 or len(waiting) < 2:
-        for number in waiting:
-            outcomes[number] = _run_here(plan[number], data, resume, listener_for)
+        (planned.folder.path / ERROR).unlink(missing_ok=True)
+    configured = {
+        k: planned for k, planned in waiting.items() if isinstance(planned, ConfiguredRun)
+    }
+    if jobs > 1 and len(configured) > 1:
+        outcomes |= _Workers(configured, min(jobs, len(configured)), listener_for).run()
     else:
-        pool = _Workers(plan, waiting, min(jobs, len(waiting)), data.folder, resume, listener_for)
-        outcomes |= pool.run()
+        for number, planned in waiting.items():
+            try:
+                listener = listener_for(planned.label, planned.seed)
+                outcomes[number] = run_one(planned, listener)
+            except Interrupted:
+                raise Interrupted(_stopped(planned.name)) from None
     return [outcomes[number] for number in range(len(plan))]
 
 
-def _run_here(
-    one: PlannedRun, data: LoadedData, resume: bool, listener_for: ListenerFor
-) -> Outcome:
-    listener = listener_for(one.label, one.seed)
+def run_one(planned: PlannedRun, listener: ProgressListener) -> Outcome:
+    """Run one of them; whatever is raised becomes its failure, except Interrupted."""
     try:
-        dataset = data.of(one.config)
-        found = run(one.config, one.folder.path, dataset=dataset, resume=resume, listener=listener)
+        return Outcome(planned.start(listener))
     except Interrupted:
-        raise Interrupted(_stopped(one.name)) from None
+        raise
     except TacitError as problem:
-        return Outcome(one, failure=str(problem))
+        return Outcome(failure=str(problem))
     except Exception as problem:  # a user's model or algorithm may raise anything
-        return Outcome(one, failure=unexpected(one.folder, problem))
-    return Outcome(one, found.summary)
+        return Outcome(failure=_unexpected(planned.folder, problem))
 
 
-def unexpected(folder: RunFolder, problem: Exception) -> str:
+def _unexpected(folder: RunFolder, problem: Exception) -> str:
     """The failure of a run by an error that is not Tacit's; error.txt has its traceback."""
     lines = "".join(traceback.format_exception(problem))
     with suppress(OSError):
@@ -168,25 +197,22 @@ class _Workers:
 
     def __init__(
         self,
-        plan: Sequence[PlannedRun],
-        waiting: Sequence[int],
+        plan: Mapping[int, ConfiguredRun],
         jobs: int,
-        data_folder: Path | None,
-        resume: bool,
         listener_for: ListenerFor,
     ) -> None:
-        self.plan, self.data_folder, self.resume = plan, data_folder, resume
-        self.listener_for = listener_for
+        self.plan, self.listener_for = plan, listener_for
         self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in waiting:
+        for number in plan:
             self.waiting.put(number)
+        data = next(iter(plan.values())).data.folder
         self.outcomes: dict[int, Outcome] = {}
         self.interrupted: list[str] = []
         threads = str(max(1, torch.get_num_threads() // jobs))
         # In a session of their own: a Ctrl-C of the terminal must not reach them twice.
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tacit.experiment.worker"],
+                [sys.executable, "-m", "tacit.experiment.worker", *([str(data)] if data else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -236,34 +262,24 @@ class _Workers:
         with suppress(queue.Empty, BrokenPipeError):
             while True:
                 number = self.waiting.get_nowait()
-                one = self.plan[number]
-                process.stdin.write(json.dumps(self._request(one)) + "\n")
+                planned = self.plan[number]
+                process.stdin.write(json.dumps(planned.request()) + "\n")
                 process.stdin.flush()
-                outcome = self._wait_for(one, process)
+                outcome = self._wait_for(planned, process)
                 if outcome is None:
-                    self.interrupted.append(one.name)
+                    self.interrupted.append(planned.name)
                     return
                 self.outcomes[number] = outcome
 
-    def _request(self, one: PlannedRun) -> dict[str, Any]:
-        return {
-            "config": one.config.as_dict(),
-            "folder": str(one.folder.path),
-            "data": None if self.data_folder is None else str(self.data_folder),
-            "resume": self.resume,
-        }
-
-    def _wait_for(self, one: PlannedRun, process: subprocess.Popen[str]) -> Outcome | None:
+    def _wait_for(self, planned: ConfiguredRun, process: subprocess.Popen[str]) -> Outcome | None:
         """Follow a run to its end; None if it was interrupted."""
-        listener = self.listener_for(one.label, one.seed)
+        listener = self.listener_for(planned.label, planned.seed)
         assert process.stdout is not None
         for line in process.stdout:
             message = json.loads(line)
             match message.pop("kind"):
-                case "done":
-                    return Outcome(one, message["summary"])
-                case "failed":
-                    return Outcome(one, failure=message["text"])
+                case "ended":
+                    return Outcome(**message)
                 case "interrupted":
                     return None
                 case _:
@@ -271,4 +287,4 @@ class _Workers:
         code = process.wait()
         if code == -signal.SIGINT:
             return None
-        return Outcome(one, failure=f"The process of this run ended with code {code}.")
+        return Outcome(failure=f"The process of this run ended with code {code}.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,20 @@ from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.algorithms.named import as_algorithm
 from tacit.core.checks import check_count
-from tacit.core.errors import Diverged, Misuse, prefix_errors, unknown_name
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.provenance import current_provenance
+from tacit.core.storage import read_json
+from tacit.engines.observation import recorded_columns
 from tacit.engines.running import run
-from tacit.experiment.folder import RunFolder, folder_name
-from tacit.experiment.grid import write_grid
+from tacit.experiment.folder import RunFolder
+from tacit.experiment.grid import PlannedSetting, run_folder, run_settings
+from tacit.experiment.run import ProgressListener
+from tacit.experiment.run_many import PlannedRun
 from tacit.graph import Graph, Topology
 from tacit.graph.named import with_weights
 from tacit.privacy.guarantee import Privacy
 from tacit.record.history import find_column
-from tacit.report.finished_grid import OWN, Grid, StoredGrid, StoredSetting, setting_label
+from tacit.report.finished_grid import OWN, Grid, setting_label
 from tacit.report.grid_page import write_grid_report
 from tacit.tasks import Objective
 from tacit.tasks.metrics.metric import Metrics
@@ -112,57 +116,39 @@ def grid(
         labels = {key: label for key, (label, _) in zip(axes, chosen, strict=True)}
         objects = {key: value for key, (_, value) in zip(axes, chosen, strict=True)}
         values = {key: labels[key] for key in varied}
-        settings.append((values, objects))
-    stored = [_run(task, folder, *setting, seeds, metrics) for setting in settings]
-    if not any(setting.folders for setting in stored):
-        raise Misuse(f"No run has ended: {stored[0].failures[0]}", "Correct the arguments.")
-    found = StoredGrid(
-        keys=varied,
-        seeds=list(range(seeds)),
-        metric=_judging(folder, metric),
-        judged_on=OWN,
-        settings=stored,
-    )
-    made = write_grid(folder, found)
+        label = setting_label(values)
+        runs = [
+            TaskRun(label, seed, run_folder(folder, values, seed), task, objects, metrics)
+            for seed in range(seeds)
+        ]
+        settings.append(PlannedSetting(values, runs))
+    if metric is not None:
+        with prefix_errors("metric"):
+            metric = find_column(metric, recorded_columns(task.with_metrics(metrics)))
+    made = run_settings(folder, settings, list(range(seeds)), metric, judged_on=OWN)
+    if not made.groups:
+        raise Misuse(f"No run has ended: {made.settings[0].failures[0]}", "Correct the arguments.")
     write_grid_report(made, folder / "report.html", current_provenance())
     return made
 
 
-def _run(
-    task: Objective,
-    folder: Path,
-    values: dict[str, str],
-    objects: dict[str, Any],
-    seeds: int,
-    metrics: Metrics | None,
-) -> StoredSetting:
-    """Run a setting with every seed, each into a folder of its own."""
-    ended, failures = [], []
-    for seed in range(seeds):
-        name = folder_name(setting_label(values).replace(", ", ","), f"-seed{seed}")
-        try:
-            algorithm = _algorithm(objects)
-            of_run = {key: objects[key] for key in (*RUN_OPTIONS, *LENGTHS) if key in objects}
-            if not algorithm.keeps_guarantee:
-                of_run.pop("privacy", None)
-            made = run(task, algorithm, objects["graph"], seed=seed, metrics=metrics, **of_run)
-        except (Misuse, Diverged) as problem:
-            failures.append(f"seed {seed}: {problem}")
-        else:
-            ended.append(made.save(folder / name).name)
-    return StoredSetting(values=values, folders=ended, failures=failures)
+@dataclass(frozen=True, eq=False)
+class TaskRun(PlannedRun):
+    """A run of a task with one algorithm, one graph and one value of each option."""
 
+    task: Objective
+    objects: dict[str, Any]
+    metrics: Metrics | None
 
-def _judging(folder: Path, metric: str | None) -> str:
-    """The column of the history that judges."""
-    first = next(folder.glob("*/history.jsonl")).parent
-    history = RunFolder(first).read_history()
-    if metric is not None:
-        with prefix_errors("metric"):
-            return find_column(metric, history.columns)
-    if history[-1].accuracy is not None:
-        return "accuracy.mean"
-    return "loss.mean" if history[-1].msd is None else "msd"
+    def start(self, listener: ProgressListener) -> dict[str, Any]:
+        algorithm = _algorithm(self.objects)
+        of_run = {key: self.objects[key] for key in (*RUN_OPTIONS, *LENGTHS) if key in self.objects}
+        if not algorithm.keeps_guarantee:
+            of_run.pop("privacy", None)
+        graph, metrics = self.objects["graph"], self.metrics
+        made = run(self.task, algorithm, graph, seed=self.seed, metrics=metrics, **of_run)
+        made.save(self.folder.path)
+        return read_json(self.folder.summary)
 
 
 def _check_options(algorithms: Sequence[str | Algorithm], options: Iterable[str]) -> None:

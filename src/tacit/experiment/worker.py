@@ -13,25 +13,23 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from tacit.config.build import Experiment
-from tacit.config.loading import make_config
-from tacit.core.errors import Interrupted, TacitError
+from tacit.core.errors import Interrupted
 from tacit.engines.simulation import Simulation
-from tacit.experiment.folder import RunFolder
-from tacit.experiment.run import ProgressListener, run, start_report, step_report
-from tacit.experiment.run_many import LoadedData, unexpected
+from tacit.experiment.run import ProgressListener, start_report, step_report
+from tacit.experiment.run_many import ConfiguredRun, LoadedData, run_one
 from tacit.record.history import Record
 
 SECONDS_BETWEEN_REPORTS = 0.2
 
 
 class _Worker:
-    def __init__(self, output: IO[str]) -> None:
-        self.output = output
-        self.data: LoadedData | None = None
+    def __init__(self, output: IO[str], data: LoadedData) -> None:
+        self.output, self.data = output, data
 
     def send(self, kind: str, **values: Any) -> None:
         with suppress(BrokenPipeError):
@@ -57,27 +55,12 @@ class _Worker:
 
     def run(self, request: dict[str, Any]) -> bool:
         """Run a configuration; return whether to go on with others."""
-        folder = RunFolder(Path(request["folder"]))
-        data = None if request["data"] is None else Path(request["data"])
-        self.data = self.data or LoadedData(data)
         try:
-            config = make_config(request["config"])
-            result = run(
-                config,
-                folder.path,
-                dataset=self.data.of(config),
-                resume=request["resume"],
-                listener=self.listener(),
-            )
+            planned = ConfiguredRun.from_request(request, self.data)
+            self.send("ended", **asdict(run_one(planned, self.listener())))
         except (Interrupted, KeyboardInterrupt):
             self.send("interrupted")
             return False
-        except TacitError as problem:
-            self.send("failed", text=str(problem))
-        except Exception as problem:  # a user's model or algorithm may raise anything
-            self.send("failed", text=unexpected(folder, problem))
-        else:
-            self.send("done", summary=result.summary)
         return True
 
 
@@ -96,7 +79,8 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=read, daemon=True).start()
-    worker = _Worker(output)
+    data_folder = Path(sys.argv[1]) if sys.argv[1:] else None
+    worker = _Worker(output, LoadedData(data_folder))
     with suppress(KeyboardInterrupt):
         while (line := requests.get()) is not None and worker.run(json.loads(line)):
             pass
