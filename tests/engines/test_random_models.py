@@ -16,8 +16,8 @@ import tacit
 from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing.attacks.data_spec import reuses_batches
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.canaries.sample import sample_canaries
+from tacit.auditing.options import AttackOptions
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.clipped import ClippedSums

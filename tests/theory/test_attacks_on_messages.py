@@ -13,6 +13,7 @@ import tacit
 from tacit import data, models
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.closed_forms import read_inputs
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
@@ -86,8 +87,7 @@ def inverted(training):
     found = invert(
         training.loss,
         observation(*seen.values()),
-        shape=SHAPE,
-        classes=DIGITS.classes,
+        DataSpec(SHAPE, classes=DIGITS.classes),
         restarts=2,
         optimiser=LBFGS(iterations=200),
     )
@@ -149,7 +149,7 @@ def test_kept_masks_leave_differences_and_those_give_the_input_itself(adversary,
         found, change = held(algorithm, PERCEPTRON, adversary, "difference", 0, victim, steps=3)
         assert found.of("gradient").indices("exact") == []
         assert (change.kind, change.deviation) == ("difference", 0)
-        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
+        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), DataSpec(SHAPE))
         assert bool(shortcut.exact().all())
         assert far(shortcut, victim) < 1e-8
 
@@ -160,10 +160,10 @@ def test_fresh_masks_leave_no_difference():
         assert found.of("difference").indices("exact") == []
         assert found.of("gradient").indices("exact") == []
         assert change.deviation > 0
-        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
+        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), DataSpec(SHAPE))
         assert not bool(shortcut.exact().any())
         assert far(shortcut) > 1e-2
     # Unless both neighbours collude.
     found, change = held(FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3)
     assert change.deviation == 0
-    assert far(read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)) < 1e-8
+    assert far(read_inputs(PERCEPTRON.loss.flat, observation(change), DataSpec(SHAPE))) < 1e-8

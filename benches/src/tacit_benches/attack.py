@@ -16,6 +16,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from tacit import data
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
@@ -53,7 +54,7 @@ class Victims:
         """Invert the gradients of these victims in one batch; return the evaluations."""
         seen = Observation.gradient(self.weights[which], self.gradients[which])
         found = invert(
-            self.loss, seen, shape=SHAPE, classes=CLASSES, optimiser=self.search, restarts=1
+            self.loss, seen, DataSpec(SHAPE, classes=CLASSES), optimiser=self.search, restarts=1
         )
         return int(found.evaluations.sum())
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from tacit.auditing.active.malicious import Malicious
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.client_names import client_name
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AuditOptions, Progress
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.errors import Misuse

@@ -8,18 +8,14 @@ from functools import partial
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.adversary_choice import choose_adversaries
-from tacit.auditing.attacks.reconstruction_attacks import (
-    AttackOptions,
-    Progress,
-    why_not_attackable,
-)
+from tacit.auditing.attacks.reconstruction_attacks import why_not_attackable
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.coalition_bounds import CoalitionBound, coalition_bounds
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
 from tacit.auditing.findings import AdversaryResult
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions, Progress
 from tacit.auditing.result import Audit
 from tacit.auditing.symbolic.algorithm_text import REMEDY, Line, first_nonlinear_line
 from tacit.auditing.symbolic.exposure import compute_exposure

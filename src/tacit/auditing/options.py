@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.record.transcript import Transcript
+
+Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
+
+
+@dataclass(frozen=True, eq=False)
+class AttackOptions:
+    """How hard attacks try."""
+
+    restarts: int = 8
+    seconds: float = 60.0  # for each kind of evidence
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    canary_trials: int = 100_000  # for each adversary and victim with a bound; 0: none
+    sample_canaries: int = 0  # wrongly labelled samples among the victim's data; 0: none
 
 
 @dataclass(frozen=True, eq=False)

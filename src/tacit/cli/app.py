@@ -140,7 +140,7 @@ def audit(
 ) -> None:
     """Find out who can learn what about the data: proved, bounded and measured."""
     from tacit.auditing.adversary import Adversary
-    from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+    from tacit.auditing.options import AttackOptions
     from tacit.cli.audit_tables import print_audit, print_audits
     from tacit.cli.progress import ProgressBar
     from tacit.config.variants import split_outside_brackets

@@ -18,10 +18,10 @@ from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
-from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.judgement import describe_adversary, describe_knowledge, join, lower_first
+from tacit.auditing.options import Progress
 from tacit.auditing.result import Audit
 from tacit.auditing.sum_verdicts import rounded_up
 from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS

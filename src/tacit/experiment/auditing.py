@@ -13,10 +13,9 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.audit import run_audit
 from tacit.auditing.client_names import client_position, with_positions
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions, Progress
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config, no_note

@@ -11,9 +11,8 @@ import tacit
 from tacit import data, models
 from tacit.auditing.active.gains import Gain, Outcome, gain_cells, gain_summary
 from tacit.auditing.active.recovered import RecoveredSamples
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting

@@ -8,13 +8,13 @@ from torch import nn
 
 import tacit
 from tacit import data
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import first_linear
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.scoring.truth import Truth
 from tacit.engines.setting import Setting
 
@@ -63,7 +63,7 @@ def test_the_search_needs_the_masks_and_has_them(known):
     given = keys if known else torch.zeros_like(keys)
     observation = replace(observation, keys=given[None, None])
     result = invert(
-        task.loss, observation, shape=(1, 28, 28), classes=10, labels=y[None],
+        task.loss, observation, DataSpec((1, 28, 28), classes=10), labels=y[None],
         optimiser=LBFGS(iterations=60), restarts=1,
     )  # fmt: skip
     relative = float(result.losses.min()) / float(gradient.square().sum())

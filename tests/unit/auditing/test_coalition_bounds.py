@@ -9,12 +9,11 @@ import torch
 import tacit
 from support.suited import guaranteed, made, suited
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.coalition_bounds import coalition_bounds
 from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.engines.setting import Setting
 from tacit.report.audit_sections import stored_audit

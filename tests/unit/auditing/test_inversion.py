@@ -1,5 +1,7 @@
 """Inversion end to end; the truth makes observations and scores, the attack never gets it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from skimage.metrics import structural_similarity
@@ -10,6 +12,7 @@ from torch.nn import functional
 from support.observations import difference, total
 from tacit import data
 from tacit.auditing.attacks import inversion
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
@@ -46,9 +49,13 @@ def gradients(theta, x, y):
     return vmap(grad(SMALL))(theta, x, y)
 
 
-def attack(observation, **options):
-    options = {"shape": SHAPE, "classes": CLASSES, "restarts": 3, **options}
-    return invert(SMALL, observation, **options)
+SPEC = DataSpec(SHAPE, classes=CLASSES)
+SPEC_OPTIONS = {"shape", "batch", "classes", "box"}
+
+
+def attack(observation, restarts=3, **options):
+    given = {name: options.pop(name) for name in SPEC_OPTIONS & options.keys()}
+    return invert(SMALL, observation, replace(SPEC, **given), restarts=restarts, **options)
 
 
 def far(found, x):
@@ -63,9 +70,8 @@ def test_exact_gradients_of_the_sigmoid_network_reveal_the_digits():
     theta = torch.stack([flat.random_weights("digits", victim) for victim in range(3)])
     x, y = digits.x[:, None], digits.y[:, None]
     seen = Observation.gradient(theta, vmap(grad(loss))(theta, x, y))
-    found = invert(
-        loss, seen, shape=(1, 28, 28), classes=10, restarts=2, optimiser=LBFGS(iterations=150)
-    )
+    spec = DataSpec((1, 28, 28), classes=10)
+    found = invert(loss, seen, spec, restarts=2, optimiser=LBFGS(iterations=150))
     assert found.inputs.shape == x.shape
     assert torch.equal(found.labels, y)
     for image, true in zip(found.inputs, x, strict=True):
@@ -247,10 +253,9 @@ def test_a_loss_that_is_no_modules_needs_labels_or_optimises_them():
 
     x, y = truth(2, 1)
     seen = Observation.gradient(theta, vmap(grad(loss))(theta, x, y))
-    options = {"shape": SHAPE, "classes": CLASSES, "restarts": 2}
-    found = invert(loss, seen, labels=y, **options)
+    found = invert(loss, seen, SPEC, labels=y, restarts=2)
     assert far(found, x).max() < 1e-4
-    assumption = invert(loss, seen, **options).assumptions[0]
+    assumption = invert(loss, seen, SPEC, restarts=2).assumptions[0]
     assert "labels optimised" in assumption
     assert "not known to be a module's" in assumption
 

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.auditing.attacks.guesses import NumberTargets
+from tacit.auditing.attacks.data_spec import DataSpec, NumberTargets
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+from tacit.auditing.options import AttackOptions
 
 X = torch.rand(60, 6, generator=torch.Generator().manual_seed(1))
 Y = (X @ torch.arange(6.0) - 7)[:, None]
@@ -26,8 +26,8 @@ def test_inputs_and_targets_are_found_together():
     theta = task.initial(0, [0])[0]
     gradient = torch.func.grad(task.loss)(theta, *PARTS[0])
     seen = Observation.single(theta[None, None], torch.ones(1), gradient[None], same_data=True)
-    numbers = NumberTargets.like(Y[30:])
-    found = invert(task.loss, seen, shape=(6,), classes=0, restarts=4, numbers=numbers)
+    spec = DataSpec((6,), numbers=NumberTargets.like(Y[30:]))
+    found = invert(task.loss, seen, spec, restarts=4)
     assert "targets optimised along with the inputs, as numbers" in found.assumptions
     torch.testing.assert_close(found.inputs[0], PARTS[0][0], rtol=0, atol=1e-2)
     torch.testing.assert_close(found.labels[0], PARTS[0][1], rtol=0, atol=1e-2)

@@ -17,9 +17,8 @@ from tacit.auditing.attacks.input_search import Guess
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -111,10 +110,10 @@ def test_two_differences_recover_what_one_does_not():
     weights = torch.stack([first, first + models("move", 0), first + models("move", 1)], 1)
     gradients = [[grad(loss)(w, x[v], y[v]) for w in weights[v]] for v in range(victims)]
     values = torch.stack([torch.stack(each) for each in gradients]).diff(dim=1)
-    options = {"shape": (1, 3, 3), "batch": batch, "classes": classes}
+    spec = DataSpec((1, 3, 3), batch, classes)
 
     def recovered(observation):
-        found = invert(loss, observation, matching_loss=L2(relative=True), **options).inputs
+        found = invert(loss, observation, spec, matching_loss=L2(relative=True)).inputs
         distances = (found[:, :, None] - x[:, None]).square().flatten(3).mean(3)
         return int((distances.amin(1).amax(1) < 1e-3).sum())
 

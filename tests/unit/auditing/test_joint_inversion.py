@@ -6,6 +6,7 @@ from torch import nn
 from torch.func import grad
 from torch.nn import functional
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, MatchingProblems
 from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.inversion import invert
@@ -50,7 +51,8 @@ def seen():
     )
 
 
-LAYOUT = GuessLayout(CLIENTS, BATCH, SHAPE, CLASSES, soft=False)
+SPEC = DataSpec(SHAPE, BATCH, CLASSES)
+LAYOUT = GuessLayout(CLIENTS, SPEC, soft=False)
 
 
 def matching(objective):
@@ -102,10 +104,8 @@ def test_the_truth_matches_and_is_found():
     x, y = truth()
     at_truth, _ = matching(L2())(x.flatten(1), torch.arange(VICTIMS))
     assert float(at_truth.max()) < 1e-25
-    found = invert(
-        LOSS, seen(), shape=SHAPE, batch=BATCH, classes=CLASSES, labels=y, restarts=2,
-        matching_loss=L2(relative=True), optimiser=LBFGS(300),
-    )  # fmt: skip
+    search = {"matching_loss": L2(relative=True), "optimiser": LBFGS(300)}
+    found = invert(LOSS, seen(), SPEC, labels=y, restarts=2, **search)
     assert found.inputs.shape == x.shape
     assert "3 values known together, of 4 gradients of 2 batches" in found.assumptions
     either = (found.inputs, found.inputs.flip(2))  # two samples of one label may change places
@@ -117,21 +117,16 @@ def test_a_joint_observation_of_one_value():
     """A joint observation of one gradient is an observation of that gradient."""
     theta, (x, y) = weights("later")[:, :1], truth()
     value = gradients(theta, x[:, :1], y[:, :1])
-    options = {"shape": SHAPE, "batch": BATCH, "classes": CLASSES, "labels": y[:, 0], "restarts": 1}
-    joint = invert(LOSS, Observation(theta, theta.new_ones(1, 1), value, (0,)), **options)
-    plain = invert(LOSS, Observation.gradient(theta[:, 0], value[:, 0]), **options)
+    seen = Observation(theta, theta.new_ones(1, 1), value, (0,))
+    joint = invert(LOSS, seen, SPEC, labels=y[:, 0], restarts=1)
+    seen = Observation.gradient(theta[:, 0], value[:, 0])
+    plain = invert(LOSS, seen, SPEC, labels=y[:, 0], restarts=1)
     torch.testing.assert_close(joint.inputs, plain.inputs, rtol=1e-3, atol=1e-4)
 
 
 def test_labels_are_searched_where_they_are_not_given():
-    options = {
-        "shape": SHAPE,
-        "batch": BATCH,
-        "classes": CLASSES,
-        "restarts": 1,
-        "optimiser": LBFGS(2),
-    }
-    assert invert(LOSS, seen(), **options).labels.shape == (VICTIMS, CLIENTS, BATCH)
+    found = invert(LOSS, seen(), SPEC, restarts=1, optimiser=LBFGS(2))
+    assert found.labels.shape == (VICTIMS, CLIENTS, BATCH)
 
 
 @pytest.mark.parametrize(

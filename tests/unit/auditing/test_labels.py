@@ -9,6 +9,7 @@ from torch.nn import functional
 from support.observations import total
 from tacit import data
 from tacit.auditing.attacks.closed_forms import label_counts, labels_by_rows, recover_labels
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.linear_layers import activations, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.models.networks import sigmoid_cnn
@@ -32,7 +33,7 @@ def test_every_one_of_a_thousand_single_samples(digits, uniform):
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=uniform))
     weights = torch.stack([flat.random_weights(0, init) for init in range(20)]).repeat(50, 1)
     values = per_sample(flat, weights, digits.x[:, None], digits.y[:, None])
-    found = recover_labels(flat, Observation.gradient(weights, values), shape=SHAPE)
+    found = recover_labels(flat, Observation.gradient(weights, values), DataSpec(SHAPE))
     assert torch.equal(found.labels, digits.y[:, None])
     assert "one sample" in found.assumption
 
@@ -49,7 +50,7 @@ def test_without_a_bias_by_the_longest_row(digits, classes, activation):
     x, y = digits.x[:200, None], digits.y[:200, None] % classes
     weights = torch.stack([flat.random_weights(0, victim) for victim in range(200)])
     seen = Observation.gradient(weights, per_sample(flat, weights, x, y))
-    right = (recover_labels(flat, seen, shape=SHAPE).labels == y).double().mean()
+    right = (recover_labels(flat, seen, DataSpec(SHAPE)).labels == y).double().mean()
     if classes == 10 or isinstance(activation, nn.Sigmoid):
         assert right == 1
     else:
@@ -64,7 +65,7 @@ def test_counts_of_batches_near_the_initialisation(digits, batch):
     weights = torch.stack([flat.random_weights(1, victim) for victim in range(count)])
     x, y = (part[: count * batch].unflatten(0, (count, batch)) for part in (digits.x, digits.y))
     seen = Observation.gradient(weights, per_sample(flat, weights, x, y))
-    found = recover_labels(flat, seen, shape=SHAPE, batch=batch)
+    found = recover_labels(flat, seen, DataSpec(SHAPE, batch))
     assert found.labels.shape == (count, batch)
     true, guessed = (functional.one_hot(labels, 10).sum(1) for labels in (y, found.labels))
     overlap = torch.minimum(true, guessed).sum(1).double() / batch
@@ -79,7 +80,7 @@ def test_counts_of_a_sum_over_clients(digits):
     x, y = digits.x[:60].unflatten(0, (30, 2)), digits.y[:60].unflatten(0, (30, 2))
     sums = per_sample(flat, weights, x, y).unflatten(0, (10, 3)).sum(1)
     seen = total(weights.unflatten(0, (10, 3)), sums)
-    found = recover_labels(flat, seen, shape=SHAPE, batch=2)
+    found = recover_labels(flat, seen, DataSpec(SHAPE, 2))
     assert found.labels.shape == (10, 3, 2)
     true, guessed = (
         functional.one_hot(part.reshape(10, 6), 10).sum(1) for part in (y, found.labels)
@@ -112,7 +113,7 @@ def test_labels_that_are_not_recovered_have_a_reason(module, batch, reason):
     flat = FlatModule(module)
     theta = flat.weights()[None]
     seen = Observation.gradient(theta, torch.zeros_like(theta))
-    found = recover_labels(flat, seen, shape=SHAPE, batch=batch)
+    found = recover_labels(flat, seen, DataSpec(SHAPE, batch))
     assert found.labels is None
     assert found.assumption.startswith("labels not recovered: ")
     assert reason in found.assumption
@@ -161,17 +162,17 @@ def test_rows_give_labels_although_every_coordinate_is_noisy(digits):
     noise = torch.randn(2, *values.shape, generator=torch.Generator().manual_seed(0))
     values = (1 + noise[0]) * values + noise[1] * values.roll(-1, 1)
     observation = Observation.gradient(weights, values)
-    options = {"shape": SHAPE, "batch": 2}
-    found = labels_by_rows(flat, observation, **options).labels
+    spec = DataSpec(SHAPE, 2)
+    found = labels_by_rows(flat, observation, spec).labels
     assert int((found == y.sort(1).values).all(1).sum()) >= 90
-    by_bias = recover_labels(flat, observation, **options).labels
+    by_bias = recover_labels(flat, observation, spec).labels
     assert int((by_bias == y.sort(1).values).all(1).sum()) <= 50
 
 
 def test_rows_give_no_labels_without_a_last_linear_layer():
     flat = FlatModule(nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()))
     weights = flat.random_weights(0, 0)[None]
-    found = labels_by_rows(flat, Observation.gradient(weights, weights), shape=SHAPE)
+    found = labels_by_rows(flat, Observation.gradient(weights, weights), DataSpec(SHAPE))
     assert found.labels is None
     assert "linear layer" in found.assumption
 
@@ -190,5 +191,5 @@ def test_labels_of_a_frozen_model_on_a_gpu(digits, estimate):
         moved, rows = flat.to(device), weights.to(device)
         values = per_sample(moved, rows, x.to(device), y.to(device))
         observation = Observation.gradient(rows, values)
-        found[device] = estimate(moved, observation, shape=SHAPE, batch=2).labels
+        found[device] = estimate(moved, observation, DataSpec(SHAPE, 2)).labels
     assert torch.equal(found["cuda"].cpu(), found["cpu"])

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from support.observations import difference, total
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import (
     L2,
     CosineDistance,
@@ -51,7 +52,7 @@ def observation(kind, flat):
 def problem(kind, matching_loss, soft, guesses, module=DENSE):
     flat = FlatModule(module.double())
     loss, seen = ModuleLoss(flat, functional.cross_entropy), observation(kind, flat)
-    layout = GuessLayout(seen.batches, BATCH, SHAPE, CLASSES, soft)
+    layout = GuessLayout(seen.batches, DataSpec(SHAPE, BATCH, CLASSES), soft)
     labels = torch.arange(seen.batches * BATCH).remainder(CLASSES).view(1, 1, seen.batches, BATCH)
     labels = None if soft else labels.expand(2, guesses, -1, -1)
     return (

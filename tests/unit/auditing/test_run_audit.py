@@ -21,11 +21,10 @@ from tacit.auditing.attacks import input_search, randomized, reconstruction_atta
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.optimiser import SignedAdam
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc

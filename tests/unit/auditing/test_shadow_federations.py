@@ -11,10 +11,10 @@ from tacit import data, models
 from tacit.auditing.attacks import reference_models
 from tacit.auditing.attacks.candidates import Candidates
 from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.attacks.reference_models import ReferenceModels
 from tacit.auditing.attacks.shadow import train_shadow_models
 from tacit.auditing.attacks.shadow_federations import part_sizes, train_shadow_federations
+from tacit.auditing.options import AttackOptions
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.engines.setting import Setting

@@ -9,6 +9,7 @@ from torch.nn import functional
 from support.observations import difference, total
 from tacit import data
 from tacit.auditing.attacks.closed_forms import read_inputs
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.observation import Observation
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -55,7 +56,7 @@ def gradients(module, batch=1, key=0):
 )
 def test_one_samples_gradient_gives_its_input(module):
     flat, weights, values, x = gradients(module)
-    found = read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE)
+    found = read_inputs(flat, Observation.gradient(weights, values), DataSpec(SHAPE))
     assert bool(found.exact().all())
     torch.testing.assert_close(found.inputs, x, atol=1e-5, rtol=0)
 
@@ -64,14 +65,14 @@ def test_one_samples_gradient_gives_its_input(module):
 def test_one_samples_difference_gives_its_input(module):
     flat, later, one, x = gradients(module, key=1)
     _, earlier, other, _ = gradients(module, key=2)
-    found = read_inputs(flat, difference(later, earlier, one - other), shape=SHAPE)
+    found = read_inputs(flat, difference(later, earlier, one - other), DataSpec(SHAPE))
     assert bool(found.exact().all())
     torch.testing.assert_close(found.inputs, x, atol=1e-4, rtol=0)
 
 
 def test_a_hidden_second_sample_is_noticed():
     flat, weights, values, _ = gradients(PERCEPTRON, batch=2)
-    found = read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE)
+    found = read_inputs(flat, Observation.gradient(weights, values), DataSpec(SHAPE))
     assert not bool(found.exact().any())
     assert found.residual.min() > 0.05
 
@@ -80,7 +81,7 @@ def test_different_samples_behind_a_difference_are_noticed():
     flat, weights, values, _ = gradients(PERCEPTRON)
     rotated = values.roll(1, 0)
     seen = difference(weights, weights.roll(1, 0), values - rotated)
-    assert not bool(read_inputs(flat, seen, shape=SHAPE).exact().any())
+    assert not bool(read_inputs(flat, seen, DataSpec(SHAPE)).exact().any())
 
 
 def test_a_known_second_sample_or_client_leaves_nothing_to_read():
@@ -89,7 +90,7 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
         (Observation.gradient(weights, values), 2),
         (total(weights[:, None].expand(-1, 3, -1), values), 1),
     ):
-        assert read_inputs(flat, seen, shape=SHAPE, batch=batch) is None
+        assert read_inputs(flat, seen, DataSpec(SHAPE, batch)) is None
 
 
 @pytest.mark.parametrize(
@@ -107,13 +108,13 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
 )
 def test_other_architectures_have_no_shortcut(module):
     flat, weights, values, _ = gradients(module)
-    assert read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE) is None
+    assert read_inputs(flat, Observation.gradient(weights, values), DataSpec(SHAPE)) is None
 
 
 def test_a_victim_without_gradient_is_not_exact_but_the_others_are():
     flat, weights, values, x = gradients(PERCEPTRON)
     values[2] = 0
-    found = read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE)
+    found = read_inputs(flat, Observation.gradient(weights, values), DataSpec(SHAPE))
     assert found.exact().tolist() == [True, True, False, True, True]
     assert bool(found.inputs.isfinite().all())
     torch.testing.assert_close(found.inputs[3], x[3], atol=1e-5, rtol=0)
@@ -123,7 +124,7 @@ def test_units_with_a_large_gradient_decide():
     """Noise on all of it: the weighted mean is much better than the mean of the quotients."""
     flat, weights, values, x = gradients(PERCEPTRON)
     noisy = values + 1e-5 * torch.randn(values.shape, generator=torch.Generator().manual_seed(0))
-    found = read_inputs(flat, Observation.gradient(weights, noisy), shape=SHAPE)
+    found = read_inputs(flat, Observation.gradient(weights, noisy), DataSpec(SHAPE))
     weight, bias = noisy[:, : 784 * 20].view(-1, 20, 784), noisy[:, 784 * 20 : 784 * 20 + 20]
     plain = (weight / bias[:, :, None]).mean(1).view_as(x)
     assert (found.inputs - x).square().mean() < 0.1 * (plain - x).square().mean()

@@ -88,13 +88,10 @@ class DiffusionInversion(FieldDescription):
         found = invert(
             task.loss,
             Observation.gradient(torch.stack(models), torch.stack(gradients)),
-            shape=spec.shape,
-            batch=spec.batch,
-            classes=spec.classes,
+            spec,
             optimiser=LBFGS(iterations=self.iterations),
             restarts=self.restarts,
             seed=seed,
-            box=spec.box,
         )
         batches = [truth.batch(VICTIM, iteration) for iteration in iterations]
         true, labels = (torch.stack([batch[part] for batch in batches]) for part in (0, 1))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
@@ -47,14 +48,11 @@ class FirstMessageInversion(FieldDescription):
         found = invert(
             loss,
             Observation.gradient(theta, gamma),
-            shape=tuple(inputs.shape[2:]),
-            batch=1,
-            classes=classes,
+            DataSpec(tuple(inputs.shape[2:]), classes=classes, box=None),
             labels="optimise",
             optimiser=LBFGS(iterations=self.iterations),
             restarts=1,
             seed=seed,
-            box=None,
             progress=lambda i, of, _: context.progress("inverting the first message", i, of),
         )
         guess = found.inputs.cpu()

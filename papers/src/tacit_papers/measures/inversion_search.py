@@ -168,15 +168,12 @@ def reconstruct(
     found = invert(
         loss,
         observed.observation,
-        shape=spec.shape,
-        batch=spec.batch,
-        classes=spec.classes,
+        spec,
         labels=known if search.labels_known else "optimise",
         matching_loss=search.matching_loss,
         optimiser=search.optimiser,
         restarts=search.restarts,
         seed=truth.seed,
-        box=spec.box,
         progress=lambda i, of, _: context.progress(f"inverting the {observed.kind}", i, of),
     )
     guess, true = (rows.cpu().reshape(len(x), -1, *spec.shape) for rows in (found.inputs, x))
@@ -194,5 +191,6 @@ def _similarity(ssim: Tensor | None) -> list[float]:
 
 def grey_pictures(images: Tensor, spec: DataSpec) -> list[str]:
     """The first pictures, averaged over the channels, as result.json keeps them."""
+    assert spec.box is not None  # of data with public samples
     low, high = spec.box
     return packed((images[:SHOWN].mean(1) - low) / (high - low))

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.auditing.attacks.candidates import Candidates
 from tacit.auditing.attacks.membership_attacks import KnownModels, MembershipAttacks
 from tacit.auditing.attacks.membership_scores import gradient_cosine_score, loss_score
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+from tacit.auditing.options import AttackOptions
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import Experiment

@@ -24,11 +24,10 @@ from tacit.auditing.active.imprint import ASSUMED, imprinted
 from tacit.auditing.active.malicious import Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.one_run import audit_one_run, record_iterations
-from tacit.auditing.options import AuditOptions
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.result import Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim

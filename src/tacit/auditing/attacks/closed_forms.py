@@ -14,13 +14,13 @@ Labels, for cross-entropy averaged over b samples and a last layer z = W h + b, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.linear_layers import LinearLayer, first_linear, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.tasks.flat import FlatModule
@@ -41,17 +41,15 @@ class Shortcut:
         return self.residual <= TOLERANCE
 
 
-def read_inputs(
-    flat: FlatModule, observation: Observation, *, shape: Sequence[int], batch: int = 1
-) -> Shortcut | None:
+def read_inputs(flat: FlatModule, observation: Observation, spec: DataSpec) -> Shortcut | None:
     """x̂ = G_Wᵀ G_b / ‖G_b‖²: the quotients G_W[k]/G_b[k] of all units, weighted by G_b[k]².
 
     That is the least-squares solution of G_W = G_b xᵀ, in which units with a large |G_b[k]| count
     most. None if more than one sample is behind a value, or the model does not begin with a linear
     layer that has a bias.
     """
-    layer = first_linear(flat, shape)
-    if layer is None or layer.bias is None or batch != 1 or observation.batches != 1:
+    layer = first_linear(flat, spec.shape)
+    if layer is None or layer.bias is None or spec.batch != 1 or observation.batches != 1:
         return None
     values = observation.values[:, 0]
     weight, bias = layer.weight_of(values), values[:, layer.bias]
@@ -62,7 +60,7 @@ def read_inputs(
     # G_b = 0 reveals nothing.
     empty = ~(residual.isfinite() & inputs.isfinite().all(1))
     return Shortcut(
-        inputs.masked_fill(empty[:, None], 0.0).reshape(-1, 1, *shape),
+        inputs.masked_fill(empty[:, None], 0.0).reshape(-1, 1, *spec.shape),
         residual.masked_fill(empty, torch.inf),
     )
 
@@ -75,14 +73,7 @@ class RecoveredLabels:
     assumption: str  # what the labels rest on, or why there are none
 
 
-def recover_labels(
-    flat: FlatModule,
-    observation: Observation,
-    *,
-    shape: Sequence[int],
-    batch: int = 1,
-    box: tuple[float, float] | None = (0.0, 1.0),
-) -> RecoveredLabels:
+def recover_labels(flat: FlatModule, observation: Observation, spec: DataSpec) -> RecoveredLabels:
     """The labels behind an observation of cross-entropy gradients.
 
     The gradient of a single sample determines its label (`single_label`). That of a batch, or a sum
@@ -91,14 +82,12 @@ def recover_labels(
     Args:
         flat: The attacked model.
         observation: The observed values, of gradients or sums.
-        shape: Shape of one input.
-        batch: Samples behind each gradient.
-        box: Lowest and highest value of an input, or None.
+        spec: What is known about the data; not the number of classes.
     """
-    layer = last_linear(flat, shape)
+    layer = last_linear(flat, spec.shape)
     if layer is None:
         return _none("the model does not end in a linear layer of its own")
-    samples = batch * observation.batches
+    samples = spec.batch * observation.batches
     bias = layer.bias_of(observation.values[:, 0])
     if samples == 1:
         certain = (
@@ -108,8 +97,8 @@ def recover_labels(
         return RecoveredLabels(single_label(layer, observation.values[:, 0])[:, None], certain)
     if bias is None:
         return _none("counts need the gradient of the last layer's bias")
-    expected = _mean_predictions(flat, observation, shape, box)
-    counts = label_counts(bias, expected, batch, observation.batches)
+    expected = _mean_predictions(flat, observation, spec)
+    counts = label_counts(bias, expected, spec.batch, observation.batches)
     labels = _listed(counts)
     assumption = (
         "label counts recovered from the last layer's bias, assuming that the model predicts on "
@@ -117,38 +106,31 @@ def recover_labels(
         "initialisation)"
     )
     if not observation.same_data:
-        labels = labels.reshape(-1, observation.batches, batch)
+        labels = labels.reshape(-1, observation.batches, spec.batch)
     return RecoveredLabels(labels, assumption)
 
 
-def labels_by_rows(
-    flat: FlatModule,
-    observation: Observation,
-    *,
-    shape: Sequence[int],
-    batch: int = 1,
-    box: tuple[float, float] | None = (0.0, 1.0),
-) -> RecoveredLabels:
+def labels_by_rows(flat: FlatModule, observation: Observation, spec: DataSpec) -> RecoveredLabels:
     """The labels behind gradients in which each coordinate has noise of its own.
 
     A bias is one noisy number. Row c of G_W adds up to about G_b,c·H, where H is the sum of the
     features; most noise averages out if they have one sign (after a sigmoid or a ReLU). Where there
     is little noise, `recover_labels` is better: features of random inputs are not those of data.
     """
-    layer = last_linear(flat, shape)
+    layer = last_linear(flat, spec.shape)
     if layer is None:
         return _none("the model does not end in a linear layer of its own")
     if observation.batches != 1:
         return _none("more than one batch is behind a value")
-    expected = _mean_predictions(flat, observation, shape, box)
-    inputs = _random_inputs(shape, box).to(observation.weights)
+    expected = _mean_predictions(flat, observation, spec)
+    inputs = _random_inputs(spec).to(observation.weights)
     # The gradient of a class's output by its own row is the features.
     gradients = vmap(grad(lambda theta: flat(theta, inputs)[:, 0].mean()), chunk_size=16)(
         observation.weights[:, 0]
     )
     features = layer.weight_of(gradients)[:, 0].sum(1)
     sums = layer.weight_of(observation.values[:, 0]).sum(2)
-    counts = label_counts(sums / features[:, None], expected, batch, exact=False)
+    counts = label_counts(sums / features[:, None], expected, spec.batch, exact=False)
     return RecoveredLabels(
         _listed(counts),
         "label counts recovered from the sums over rows of the last layer, assuming features and "
@@ -205,21 +187,16 @@ def _none(reason: str) -> RecoveredLabels:
     return RecoveredLabels(None, f"labels not recovered: {reason}")
 
 
-def _random_inputs(shape: Sequence[int], box: tuple[float, float] | None) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    uniform = torch.rand(RANDOM_INPUTS, *shape, generator=generator, dtype=torch.float64)
+def _random_inputs(spec: DataSpec) -> Tensor:
+    generator, box = torch.Generator().manual_seed(0), spec.box
+    uniform = torch.rand(RANDOM_INPUTS, *spec.shape, generator=generator, dtype=torch.float64)
     return torch.special.ndtri(uniform) if box is None else box[0] + (box[1] - box[0]) * uniform
 
 
-def _mean_predictions(
-    flat: FlatModule,
-    observation: Observation,
-    shape: Sequence[int],
-    box: tuple[float, float] | None,
-) -> Tensor:
+def _mean_predictions(flat: FlatModule, observation: Observation, spec: DataSpec) -> Tensor:
     """Mean of softmax over random inputs, combined over models as gradients are: [V, C]."""
     weights = observation.weights
-    inputs = _random_inputs(shape, box).to(weights)
+    inputs = _random_inputs(spec).to(weights)
 
     def predict(theta: Tensor) -> Tensor:
         return flat(theta, inputs).softmax(1).mean(0)

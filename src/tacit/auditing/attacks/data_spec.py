@@ -6,21 +6,47 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.auditing.attacks.guesses import NumberTargets
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.objective import Objective
 
 
 @dataclass(frozen=True)
+class NumberTargets:
+    """Targets of a regression: their shape, and about which numbers they are."""
+
+    shape: tuple[int, ...] = ()  # of one sample's target
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def like(cls, public: Tensor) -> NumberTargets:
+        """Of targets [n, *shape] of the same kind."""
+        deviation = float(public.std(correction=0)) or 1.0
+        return cls(tuple(public.shape[1:]), float(public.mean()), deviation)
+
+
+@dataclass(frozen=True)
 class DataSpec:
-    """Shapes and ranges of a victim's data."""
+    """Shapes and ranges of a victim's data.
+
+    Attributes:
+        shape: Shape of one input.
+        batch: Samples behind each gradient.
+        classes: Number of classes; 0 with `numbers`.
+        box: Lowest and highest value of an input; None if they are not known.
+        numbers: About which numbers the targets of a regression are.
+    """
 
     shape: tuple[int, ...]
-    batch: int
-    classes: int  # 0: targets are numbers
-    box: tuple[float, float]  # lowest and highest value of an input
-    numbers: NumberTargets | None = None  # if there are no classes
+    batch: int = 1
+    classes: int = 0
+    box: tuple[float, float] | None = (0.0, 1.0)
+    numbers: NumberTargets | None = None
+
+    def clamp(self, inputs: Tensor) -> Tensor:
+        """Inputs with all values in the box."""
+        return inputs if self.box is None else inputs.clamp(*self.box)
 
     @classmethod
     def of(cls, task: Objective, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:

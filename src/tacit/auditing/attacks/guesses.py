@@ -10,32 +10,15 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.closed_forms import recover_labels
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
 Labels = Tensor | Literal["optimise"] | None
-Box = tuple[float, float] | None
-
-
 # What labels rest on that are given to the attack.
 LABELS_KNOWN = "labels known"
-
-
-@dataclass(frozen=True)
-class NumberTargets:
-    """Targets of a regression: their shape, and about which numbers they are."""
-
-    shape: tuple[int, ...] = ()  # of one sample's target
-    mean: float = 0.0
-    deviation: float = 1.0
-
-    @classmethod
-    def like(cls, public: Tensor) -> NumberTargets:
-        """Of targets [n, *shape] of the same kind."""
-        deviation = float(public.std(correction=0)) or 1.0
-        return cls(tuple(public.shape[1:]), float(public.mean()), deviation)
 
 
 @dataclass(frozen=True)
@@ -46,42 +29,37 @@ class GuessLayout:
     """
 
     batches: int  # T
-    batch: int
-    shape: tuple[int, ...]
-    classes: int
+    spec: DataSpec
     soft: bool
-    box: Box = None  # lowest and highest value of an input, if known
-    numbers: NumberTargets | None = None  # if there are no classes
 
     @property
     def pixels(self) -> int:
         """How many numbers of a row are inputs."""
-        return self.batches * self.batch * math.prod(self.shape)
+        return self.batches * self.spec.batch * math.prod(self.spec.shape)
 
     @property
     def width(self) -> int:
-        each = self.classes if self.numbers is None else math.prod(self.numbers.shape)
-        return self.pixels + self.soft * self.batches * self.batch * each
+        numbers = self.spec.numbers
+        each = self.spec.classes if numbers is None else math.prod(numbers.shape)
+        return self.pixels + self.soft * self.batches * self.spec.batch * each
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The inputs [..., T, batch, *shape] in rows [..., n]."""
-        lead = rows.shape[:-1]
-        return rows[..., : self.pixels].reshape(*lead, self.batches, self.batch, *self.shape)
+        lead = *rows.shape[:-1], self.batches, self.spec.batch
+        return rows[..., : self.pixels].reshape(*lead, *self.spec.shape)
 
     def targets(self, rows: Tensor) -> Tensor:
         """The distributions [..., T, batch, classes] or numbers in rows [..., n]."""
-        found, lead = rows[..., self.pixels :], (*rows.shape[:-1], self.batches, self.batch)
-        if self.numbers is None:
-            return found.reshape(*lead, self.classes).softmax(-1)
-        return self.numbers.mean + self.numbers.deviation * found.reshape(
-            *lead, *self.numbers.shape
-        )
+        found, lead = rows[..., self.pixels :], (*rows.shape[:-1], self.batches, self.spec.batch)
+        numbers = self.spec.numbers
+        if numbers is None:
+            return found.reshape(*lead, self.spec.classes).softmax(-1)
+        return numbers.mean + numbers.deviation * found.reshape(*lead, *numbers.shape)
 
     def clamp(self, rows: Tensor) -> Tensor:
         """Rows [..., n] with inputs clamped to the box."""
-        if self.box is None:
-            return rows
-        return torch.cat((rows[..., : self.pixels].clamp(*self.box), rows[..., self.pixels :]), -1)
+        inputs, targets = rows[..., : self.pixels], rows[..., self.pixels :]
+        return torch.cat((self.spec.clamp(inputs), targets), -1)
 
 
 def choose_labels(
@@ -109,7 +87,7 @@ def choose_labels(
         return known[:, None].expand(-1, restarts, *known.shape[1:]), source
     if labels not in (None, "optimise"):
         raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
-    if layout.numbers is not None:
+    if layout.spec.numbers is not None:
         return None, "targets optimised along with the inputs, as numbers"
     optimised = "labels optimised along with the inputs, as distributions"
     if labels == "optimise" or not bool((observation.coefficients > 0).all()):
@@ -117,9 +95,9 @@ def choose_labels(
     found, reason = _recovered(loss, observation, layout, restarts, seed)
     if found is None:
         return None, f"{optimised} ({reason})"
-    if int(found.max()) >= layout.classes:
+    if int(found.max()) >= layout.spec.classes:
         raise Misuse(
-            f"The last layer has class {int(found.max())}, but classes is {layout.classes}.",
+            f"The last layer has class {int(found.max())}, but classes is {layout.spec.classes}.",
             "Give the number of the model's outputs.",
         )
     return found, reason
@@ -130,7 +108,7 @@ def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) ->
 
     Inputs are uniform in the box, or normal if there is none; what targets are made of is normal.
     """
-    device, box = values.device, layout.box
+    device, box = values.device, layout.spec.box
     victim = torch.arange(len(values), device=device).repeat_interleave(guesses)
     guess = torch.arange(guesses, device=device).repeat(len(values))
     out = values.new_empty(len(victim), layout.width)
@@ -147,8 +125,8 @@ def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) ->
 
 def _known(labels: Tensor, observation: Observation, layout: GuessLayout) -> Tensor:
     """Given labels as [V, T, batch, ...]."""
-    victims, batches, batch = len(observation.values), layout.batches, layout.batch
-    classes = layout.classes
+    victims, batches, batch = len(observation.values), layout.batches, layout.spec.batch
+    classes = layout.spec.classes
     lead = (victims, batch) if observation.same_data else (victims, batches, batch)
     if labels.shape[: len(lead)] != lead or labels.ndim > len(lead) + 1:
         raise Misuse(
@@ -178,12 +156,10 @@ def _recovered(
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)
-    found = recover_labels(
-        flat, observation, shape=layout.shape, batch=layout.batch, box=layout.box
-    )
+    found = recover_labels(flat, observation, layout.spec)
     if found.labels is None:
         return None, found.assumption
-    victims, samples = len(observation.values), layout.batches * layout.batch
+    victims, samples = len(observation.values), layout.batches * layout.spec.batch
     labels = found.labels.reshape(victims, 1, samples).expand(-1, restarts, -1).flatten(0, 1)
     reason = found.assumption
     if layout.batches > 1:
@@ -192,4 +168,4 @@ def _recovered(
         order = words(key, 0, row, torch.zeros_like(row), range(samples)).argsort(1)
         labels = labels.gather(1, order)
         reason += "; assigned to the clients at random, differently in every restart"
-    return labels.reshape(victims, restarts, layout.batches, layout.batch), reason
+    return labels.reshape(victims, restarts, layout.batches, layout.spec.batch), reason

@@ -17,6 +17,7 @@ from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.auditing.attacks.randomized import invert_randomized
+from tacit.auditing.options import AttackOptions
 from tacit.tasks.flat import ModuleLoss
 
 SHORTCUT_METHOD = "exact shortcut"
@@ -44,9 +45,7 @@ def guess_inputs(
     spec: DataSpec,
     *,
     clipped: bool,
-    restarts: int,
-    seed: int,
-    seconds: float,
+    options: AttackOptions,
     progress: Callable[[int, int], None],
     step: RandomStep | None = None,
 ) -> Guess:
@@ -54,7 +53,6 @@ def guess_inputs(
 
     With `step` it is what this random step made of a gradient.
     """
-    shape, batch = spec.shape, spec.batch
     if step is not None:
         assert observation.is_single  # of one gradient
         found, method = invert_randomized(
@@ -63,33 +61,27 @@ def guess_inputs(
             spec,
             step,
             clipped=clipped,
-            restarts=restarts,
-            seed=seed,
-            seconds=seconds,
+            options=options,
             progress=progress,
         )
         return _guess(observation, spec, found, method)
     if observation.is_single:
-        short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
+        short = read_inputs(loss.flat, observation, spec)
         if short is not None and bool(short.exact().all()):
-            assumptions = [SHORTCUT, f"batch size known: {batch}"]
+            assumptions = [SHORTCUT, f"batch size known: {spec.batch}"]
             return Guess(short.inputs.cpu(), None, SHORTCUT_METHOD, assumptions, 0.0, False)
-    single = batch == 1 and observation.batches == 1
+    single = spec.batch == 1 and observation.batches == 1
     smooth = _smoothness(observation, spec)
     plain = _is_plain(loss, observation, spec, clipped)
     found = invert(
         loss,
         observation,
-        shape=shape,
-        batch=batch,
-        classes=spec.classes,
+        spec,
         matching_loss=matching_loss_for(loss, observation, spec, clipped=clipped),
         optimiser=LBFGS() if plain or single else SignedAdam(),
-        restarts=restarts,
-        seed=seed,
-        box=spec.box,
-        numbers=spec.numbers,
-        budget_seconds=seconds,
+        restarts=options.restarts,
+        seed=options.seed,
+        budget_seconds=options.seconds,
         progress=lambda i, of, _: progress(i, of),
     )
     search = "L-BFGS" if plain or single else "signed Adam"

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2, MatchingLoss, MatchingProblems
 from tacit.auditing.attacks.guesses import (
     LABELS_KNOWN,
-    Box,
     GuessLayout,
     Labels,
-    NumberTargets,
     choose_labels,
     draw_starts,
 )
@@ -53,18 +52,14 @@ class InversionResult:
 def invert(
     loss: Loss,
     observation: Observation,
+    spec: DataSpec,
     *,
-    shape: Sequence[int],
-    batch: int = 1,
-    classes: int,
     labels: Labels = None,
     label_source: str = LABELS_KNOWN,
     matching_loss: MatchingLoss = DLG_LOSS,
     optimiser: Optimiser = DLG_OPTIMISER,
     restarts: int = 8,
     seed: int = 0,
-    box: Box = (0.0, 1.0),
-    numbers: NumberTargets | None = None,
     budget_seconds: float | None = None,
     progress: InversionProgress | None = None,
 ) -> InversionResult:
@@ -74,9 +69,8 @@ def invert(
         loss: The loss of the attacked model.
         observation: The observed values v of V victims. Of a `Observation` the mean matching
             loss of its values is minimised.
-        shape: Shape of one input.
-        batch: Samples behind each gradient.
-        classes: Number of classes; 0 with `numbers`.
+        spec: What is known about the data. First guesses are in the box of inputs, and final ones
+            are clamped to it; numbers that are targets are searched along with the inputs.
         labels: A tensor if they are known. "optimise" searches soft labels along with the inputs
             (as DLG did). None recovers the labels of gradients and sums from the last layer if
             possible, and optimises them otherwise.
@@ -85,10 +79,6 @@ def invert(
         optimiser: By default L-BFGS.
         restarts: Random first guesses R per victim.
         seed: Draws the first guesses.
-        box: Lowest and highest value of an input, or None. First guesses are inside, and final
-            ones are clamped to it.
-        numbers: About which numbers the targets of a regression are. They are searched along with
-            the inputs.
         budget_seconds: Time after which the search ends with the best guesses so far.
         progress: Called with the iterations done, the iterations in all, and the best loss of each
             victim so far [V].
@@ -98,8 +88,8 @@ def invert(
         gradients are of K batches.
     """
     began = time.monotonic()
-    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, True, box, numbers)
-    _check(loss, observation, layout, restarts, budget_seconds)
+    _check(loss, observation, spec, restarts, budget_seconds)
+    layout = GuessLayout(observation.batches, spec, soft=True)
     values = observation.values
     if isinstance(loss, ModuleLoss):
         loss = loss.to(values.device)
@@ -129,7 +119,7 @@ def invert(
     rows = found.x[victim * restarts + chosen]
     inputs = layout.inputs(rows)
     guessed = layout.targets(rows) if fixed is None else fixed[victim, chosen]
-    if fixed is None and numbers is None:
+    if fixed is None and spec.numbers is None:
         guessed = guessed.argmax(-1)
     if observation.same_data:
         inputs, guessed = inputs[:, 0], guessed[:, 0]
@@ -141,7 +131,7 @@ def invert(
         found.iterations.view_as(losses),
         found.evaluations.view_as(losses),
         time.monotonic() - began,
-        [assumption, *_assumptions(loss, observation, layout), *monitor.notes],
+        [assumption, *_assumptions(loss, observation, spec), *monitor.notes],
         bool(monitor.notes),
     )
 
@@ -183,10 +173,10 @@ class _Monitor:
         return over
 
 
-def _assumptions(loss: Loss, observation: Observation, layout: GuessLayout) -> list[str]:
-    terms, box = observation.weights.shape[1], layout.box
+def _assumptions(loss: Loss, observation: Observation, spec: DataSpec) -> list[str]:
+    terms, box = observation.weights.shape[1], spec.box
     taken = "weights known at which each gradient was taken"
-    assumptions = [taken, f"batch size known: {layout.batch}"]
+    assumptions = [taken, f"batch size known: {spec.batch}"]
     if not observation.is_single:
         assumptions.append(
             f"{observation.values.shape[1]} values known together, of {terms} gradients of "
@@ -209,23 +199,19 @@ def _assumptions(loss: Loss, observation: Observation, layout: GuessLayout) -> l
 
 
 def _check(
-    loss: Loss,
-    observation: Observation,
-    layout: GuessLayout,
-    restarts: int,
-    budget: float | None,
+    loss: Loss, observation: Observation, spec: DataSpec, restarts: int, budget: float | None
 ) -> None:
-    box = layout.box
+    shape, box = spec.shape, spec.box
     if isinstance(loss, ModuleLoss) and observation.values.shape[-1] != loss.flat.width:
         raise Misuse(
             f"The observation has {observation.values.shape[-1]} parameters, the model "
             f"{loss.flat.width}.",
             "Give the loss of the model that the gradients are of.",
         )
-    if not layout.shape or not all(is_count(size) for size in layout.shape):
-        raise Misuse(f"shape is {layout.shape}.", "Give the shape of one input, e.g. (1, 28, 28).")
-    check_count("batch", layout.batch)
-    check_count("classes", layout.classes, at_least=int(layout.numbers is None))
+    if not shape or not all(is_count(size) for size in shape):
+        raise Misuse(f"shape is {shape}.", "Give the shape of one input, e.g. (1, 28, 28).")
+    check_count("batch", spec.batch)
+    check_count("classes", spec.classes, at_least=int(spec.numbers is None))
     check_count("restarts", restarts)
     if box is not None and not (len(box) == 2 and all(map(is_number, box)) and box[0] < box[1]):
         raise Misuse(

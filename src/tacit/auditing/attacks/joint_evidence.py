@@ -130,7 +130,7 @@ def best_guess(
             options += [(kind, inputs, torch.tensor([k])) for k in range(spec.classes)]
     assert searched.labels is not None  # a search has labels
     guesses = [("", searched.inputs[0], searched.labels[0]), *options]
-    layout = GuessLayout(observation.batches, spec.batch, spec.shape, spec.classes, soft=False)
+    layout = GuessLayout(observation.batches, spec, soft=False)
     values = observation.values
     labels = torch.stack([one for _, _, one in guesses]).to(values.device)
     rows = torch.stack([one.flatten() for _, one, _ in guesses]).to(values)

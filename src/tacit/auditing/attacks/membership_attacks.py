@@ -19,11 +19,11 @@ from tacit.auditing.attacks.membership_scores import (
     gradient_norm_score,
     loss_score,
 )
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.attacks.reference_models import MIN_POPULATION, ReferenceModels
 from tacit.auditing.attacks.rmia import GAMMA, choose_interpolation, rmia_score
 from tacit.auditing.attacks.sample_weights import KnownValue, sample_weight_score
 from tacit.auditing.attacks.shadow_federations import ModelId
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.lower_bound import LowerBound, lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth

@@ -21,6 +21,7 @@ from tacit.auditing.attacks.guesses import LABELS_KNOWN, Labels
 from tacit.auditing.attacks.inversion import InversionResult, invert
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.optimiser import SignedAdam
+from tacit.auditing.options import AttackOptions
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 # Weight of the total variation beside a log density, which is in nats per coordinate.
@@ -34,9 +35,7 @@ def invert_randomized(
     step: RandomStep,
     *,
     clipped: bool,
-    restarts: int,
-    seed: int,
-    seconds: float,
+    options: AttackOptions,
     progress: Callable[[int, int], None],
 ) -> tuple[InversionResult, str]:
     """The most likely inputs, and how they were found.
@@ -57,18 +56,14 @@ def invert_randomized(
         searched = invert(
             loss,
             observation,
-            shape=spec.shape,
-            batch=spec.batch,
-            classes=spec.classes,
+            spec,
             labels=labels,
             label_source=source,
             matching_loss=matching,
             optimiser=SignedAdam(),
-            restarts=restarts,
-            seed=seed,
-            box=spec.box,
-            numbers=spec.numbers,
-            budget_seconds=seconds / len(candidates),
+            restarts=options.restarts,
+            seed=options.seed,
+            budget_seconds=options.seconds / len(candidates),
             progress=report,
         )
         if isinstance(labels, Tensor):
@@ -82,10 +77,9 @@ def _labels(flat: FlatModule, observation: Observation, spec: DataSpec) -> list[
     """Estimates of the labels that differ, and what they rest on."""
     if spec.numbers is not None:
         return [("optimise", LABELS_KNOWN)]
-    shape, batch, box = spec.shape, spec.batch, spec.box
     estimates: list[tuple[Labels, str]] = []
     for estimate in (recover_labels, labels_by_rows):
-        one = estimate(flat, observation, shape=shape, batch=batch, box=box)
+        one = estimate(flat, observation, spec)
         known = [labels for labels, _ in estimates if isinstance(labels, Tensor)]
         if one.labels is not None and not any(torch.equal(one.labels, other) for other in known):
             estimates.append((one.labels, one.assumption))
@@ -100,10 +94,10 @@ def _or_closed_form(
     found: InversionResult,
 ) -> InversionResult:
     """What was found, with the closed form of single samples where that is more likely."""
-    short = read_inputs(loss.flat, observation, shape=spec.shape, batch=spec.batch)
+    short = read_inputs(loss.flat, observation, spec)
     if short is None or observation.keys is not None:
         return found
-    closed = short.inputs.clamp(*spec.box)
+    closed = spec.clamp(short.inputs)
     inputs, losses = found.inputs.clone(), found.losses.clone()
     for victim, value in enumerate(observation.values[:, 0]):
         gradient = grad(loss)(observation.weights[victim, 0], closed[victim], found.labels[victim])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from tacit.auditing.attacks.evidence import Evidence, Kind, RandomStep
 from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, guess_inputs
 from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
 from tacit.auditing.attacks.observation import Observation
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.record.unknowns import Unknown
@@ -21,20 +22,6 @@ from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.inputs import ONE_INPUT
 from tacit.tasks.objective import Objective
-
-Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
-
-
-@dataclass(frozen=True, eq=False)
-class AttackOptions:
-    """How hard attacks try."""
-
-    restarts: int = 8
-    seconds: float = 60.0  # for each kind of evidence
-    seed: int = 0
-    device: torch.device | str = "cpu"
-    canary_trials: int = 100_000  # for each adversary and victim with a bound; 0: none
-    sample_canaries: int = 0  # wrongly labelled samples among the victim's data; 0: none
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,15 +230,12 @@ class ReconstructionAttacks:
         kind: Kind,
         step: RandomStep | None = None,
     ) -> Guess:
-        options = self._options
         return guess_inputs(
             self._loss,
             observation,
             spec,
             clipped=self._task.clip is not None,
-            restarts=options.restarts,
-            seed=options.seed,
-            seconds=options.seconds,
+            options=self._options,
             progress=lambda done, of: self._progress(f"inverting the {kind}", done, of),
             step=step,
         )

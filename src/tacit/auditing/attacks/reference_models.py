@@ -14,13 +14,13 @@ from torch import Tensor
 
 from tacit.auditing.attacks.candidates import Candidates
 from tacit.auditing.attacks.likelihood_ratio import confidence
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.attacks.shadow import train_shadow_models
 from tacit.auditing.attacks.shadow_federations import (
     ModelId,
     ShadowConfidences,
     train_shadow_federations,
 )
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.core.errors import Diverged, Misuse
 from tacit.engines.setting import Setting
 from tacit.tasks.flat import ModuleLoss

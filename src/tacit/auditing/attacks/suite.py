@@ -25,14 +25,13 @@ from tacit.auditing.attacks.membership_attacks import (
     MembershipResult,
 )
 from tacit.auditing.attacks.reconstruction_attacks import (
-    AttackOptions,
-    Progress,
     ReconstructionAttacks,
     ReconstructionResult,
     why_not_classifying,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.client_names import client_name
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.engines.setting import Setting

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.canaries.trials import FEWEST, canary_trials
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting

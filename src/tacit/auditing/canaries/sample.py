@@ -26,12 +26,12 @@ from torch.func import grad, vmap
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.membership_scores import loss_score
-from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
 from tacit.auditing.canaries.result import CanaryResult
+from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import one_run_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim

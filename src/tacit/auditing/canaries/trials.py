@@ -27,7 +27,6 @@ import numpy as np
 import torch
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import compute_ledger, ledger_adversary
 from tacit.auditing.canaries.client_likelihood import ClientLikelihood
@@ -35,6 +34,7 @@ from tacit.auditing.canaries.copies import disjoint_copies, run_copies
 from tacit.auditing.canaries.result import ACCUSING, CanaryResult
 from tacit.auditing.canaries.sample_likelihood import SampleLikelihood
 from tacit.auditing.client_names import client_name
+from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import independent_trials_bound
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.auditing.symbolic.replay import replay

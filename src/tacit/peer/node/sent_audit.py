@@ -25,12 +25,8 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.approximate import approximate_gradients
 from tacit.auditing.attacks.evidence import Evidence, known_point
 from tacit.auditing.attacks.known_evidence import ABOUT_VICTIM, best_evidence
-from tacit.auditing.attacks.reconstruction_attacks import (
-    AttackOptions,
-    Progress,
-    ReconstructionAttacks,
-    why_not_attackable,
-)
+from tacit.auditing.attacks.reconstruction_attacks import ReconstructionAttacks, why_not_attackable
+from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.statements import reconstruction
 from tacit.auditing.symbolic.knowledge import Knowledge
