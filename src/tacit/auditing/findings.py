@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -33,31 +32,59 @@ class Verdict:
     bounded: list[str]
     measured: list[str]
 
-    @classmethod
-    def of(
-        cls,
-        leakage: Leakage,
-        ledger: Ledger,
-        reconstructions: Sequence[ReconstructionResult],
-        memberships: Sequence[MembershipResult],
-        canaries: Sequence[CanaryResult] = (),
-    ) -> Verdict:
-        """The verdict on one victim; attacks on other victims are ignored."""
-        victim = leakage.victim
-        measured = [str(found) for found in canaries if found.victim == victim]
-        measured += [
-            statements.reconstruction(result, index)
-            for result in reconstructions
-            for index, evidence in enumerate(result.evidence)
-            if evidence.victim == victim
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What was found about one victim of one adversary."""
+
+    result: AdversaryResult
+    leakage: Leakage
+    ledger: Ledger
+
+    @property
+    def adversary(self) -> Adversary:
+        return self.result.adversary
+
+    @property
+    def victim(self) -> int:
+        return self.leakage.victim
+
+    @property
+    def reconstructions(self) -> list[tuple[ReconstructionResult, int]]:
+        """The inversions of the victim's data, and its position in each."""
+        return [
+            (attack, index)
+            for attack in self.result.reconstructions
+            for index, evidence in enumerate(attack.evidence)
+            if evidence.victim == self.victim
         ]
-        measured += [statements.membership(m, ledger) for m in memberships if m.victim == victim]
+
+    @property
+    def levels(self) -> list[str]:
+        """How close each of these inversions came."""
+        return [attack.score.levels[index] for attack, index in self.reconstructions]
+
+    @property
+    def memberships(self) -> list[MembershipResult]:
+        return [one for one in self.result.memberships if one.victim == self.victim]
+
+    @property
+    def canaries(self) -> list[CanaryResult]:
+        return [one for one in self.result.canaries if one.victim == self.victim]
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        leakage, ledger = self.leakage, self.ledger
         proved = [statements.proved(leakage, q) for q in QUESTIONS if leakage.of(q).when]
-        found = statements.headline(leakage)
+        measured = [
+            *map(str, self.canaries),
+            *(statements.reconstruction(*one) for one in self.reconstructions),
+            *(statements.membership(one, ledger) for one in self.memberships),
+        ]
+        headline = statements.headline(leakage)
         if ledger.only_sum_of is not None:
-            knowledge = leakage.knowledge
-            found = sum_headline(knowledge.adversary, ledger, knowledge.run.clients)
-        return cls(victim, *found, proved, statements.bounded(ledger), measured)
+            headline = sum_headline(self.adversary, ledger, leakage.knowledge.run.clients)
+        return Verdict(self.victim, *headline, proved, statements.bounded(ledger), measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +99,15 @@ class AdversaryResult:
     canaries: list[CanaryResult] = field(default_factory=list)
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def findings(self) -> list[Finding]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
-        return [
-            Verdict.of(*pair, self.reconstructions, self.memberships, self.canaries)
-            for pair in pairs
-        ]
+        return [Finding(self, *pair) for pair in pairs]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One per honest victim."""
+        return [found.verdict for found in self.findings]
 
     def canaries_of(self, kind: Kind) -> list[CanaryResult]:
         """The canaries of one kind."""
@@ -114,6 +143,11 @@ class Findings:
     remarks: list[str] = field(default_factory=list)  # on coalitions, and on what is not linear
     gains: list[Gain] = field(default_factory=list)  # of malicious clients over passive ones
     coalitions: list[CoalitionBound] = field(default_factory=list)  # if all learn is noisy sums
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found about each victim of each adversary."""
+        return [found for result in self.results for found in result.findings]
 
     def name_of(self, client: int) -> str:
         """The name of a client, or its number."""

@@ -7,7 +7,6 @@ Without a proof the answer is never yes. "Not proven" is an answer, too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,10 +16,8 @@ from jinja2 import Template
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer, Level
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
-from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.findings import AdversaryResult, Findings, Verdict
+from tacit.auditing.findings import Finding, Findings
 from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
-from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.statements import NOUNS, image_steps
 from tacit.auditing.sum_verdicts import promise_of
 from tacit.auditing.symbolic.exposure import LEVELS
@@ -33,100 +30,29 @@ from tacit.tasks.parts import Parts
 DETECTED = 0.6  # AUC, at the lower end of its interval
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """What was found about one victim of one adversary."""
-
-    result: AdversaryResult
-    verdict: Verdict
-    leakage: Leakage
-    ledger: Ledger
-
-    @property
-    def reconstructions(self) -> list[str]:
-        """How close each reconstruction of the victim's data came."""
-        return [
-            attack.score.levels[index]
-            for attack in self.result.reconstructions
-            for index, evidence in enumerate(attack.evidence)
-            if evidence.victim == self.verdict.victim
-        ]
-
-    @property
-    def is_recovered(self) -> bool:
-        """Whether an attack rebuilt at least one sample."""
-        return any(level in ("recovered", "recovered in part") for level in self.reconstructions)
-
-    @property
-    def best_reconstruction(self) -> str:
-        return max(self.reconstructions, key=RECONSTRUCTIONS.index)
-
-    @property
-    def best_roc(self) -> Roc | None:
-        """That of the best membership attack on the victim, if there was one."""
-        victim = self.verdict.victim
-        curves = [one.roc for one in self.result.memberships if one.victim == victim]
-        return max(curves, key=lambda roc: roc.auc, default=None)
-
-    @property
-    def who(self) -> str:
-        return describe_adversary(self.result.adversary)
-
-    @property
-    def victim(self) -> str:
-        return self.leakage.victim_text
-
-    @property
-    def knows(self) -> str:
-        return describe_knowledge(self.leakage)
-
-    @property
-    def alone(self) -> str:
-        """The only client in the sums that the adversary sees."""
-        (client,) = self.ledger.only_sum_of or ()
-        return self.result.adversary.name_of(client)
-
-    @property
-    def epsilon(self) -> float:
-        return self.ledger.best.epsilon
-
-    @property
-    def is_bounded(self) -> bool:
-        return math.isfinite(self.epsilon)
-
-    @property
-    def is_proof(self) -> bool:
-        """Whether the bound covers the whole run and noise as computers add it."""
-        ledger = self.ledger
-        covers_run = ledger.whole_run is not None or ledger.run_steps is None
-        return covers_run and IDEAL_NOISE not in ledger.best.assumptions
-
-    @property
-    def has_defect(self) -> bool:
-        """Whether canaries contradict the bound."""
-        result = self.result
-        return any(
-            one.is_defect and one.victim == self.verdict.victim
-            for one in (*result.canaries_of("client"), *result.canaries_of("gradient"))
-        )
-
-
 # A level, the macro of the template that says why, and its values.
 Decision = tuple[Level, str, dict[str, Any]]
 
 
 def answer_of(audit: Findings) -> Answer:
     """The answer of an audit, without what would change it."""
-    findings = [
-        Finding(result, *row)
-        for result in audit.results
-        for row in zip(result.verdicts, result.leakage, result.ledgers, strict=True)
-    ]
+    findings = audit.findings
     level, macro, values = _decide(audit, findings)
     verdict, reason = _say(macro, **values)
-    learns = [sentence for found in findings for sentence in _say("learns", found=found)]
+    learns = [sentence for found in findings for sentence in _say("learns", **_learnt(found))]
     learns += _heat_map(audit) + [f"{capital(gain.statement)}." for gain in audit.gains]
     return Answer(level, verdict, reason, learns, _guarantee(audit, findings), _limits(audit))
+
+
+def _learnt(found: Finding) -> dict[str, Any]:
+    """The best attacks on a victim."""
+    levels, curves = found.levels, [one.roc for one in found.memberships]
+    return {
+        "found": found,
+        "levels": levels,
+        "level": max(levels, key=RECONSTRUCTIONS.index, default=""),
+        "roc": max(curves, key=lambda roc: roc.auc, default=None),
+    }
 
 
 def describe_adversary(adversary: Adversary) -> str:
@@ -171,9 +97,9 @@ def describe_knowledge(leakage: Leakage) -> str:
 
 def _decide(audit: Findings, findings: list[Finding]) -> Decision:
     """The worst finding decides."""
-    if defect := next((one for one in findings if one.has_defect), None):
+    if defect := next((one for one in findings if _has_defect(one)), None):
         return "no", "refuted", {"found": defect}
-    if found := next((one for one in findings if one.is_recovered), None):
+    if found := next((one for one in findings if _is_recovered(one)), None):
         return "no", "rebuilt", {"found": found}
     if gain := next((one for one in audit.gains if one.gains_samples), None):
         return "no", "rebuilt_actively", {"gain": gain}
@@ -197,8 +123,7 @@ def _detected(findings: list[Finding]) -> Decision | None:
     scores = [
         (attack.roc.interval[0], attack.roc.auc, finding)
         for finding in findings
-        for attack in finding.result.memberships
-        if attack.victim == finding.verdict.victim
+        for attack in finding.memberships
     ]
     low, auc, found = max(scores, key=lambda one: one[0], default=(0.0, 0.0, None))
     return None if low < DETECTED else ("leaks", "detected", {"found": found, "auc": auc})
@@ -212,11 +137,11 @@ def _broken_promise(audit: Findings, findings: list[Finding], level: Level) -> D
     """
     algorithm, clients = audit.setting.algorithm, audit.setting.graph.clients
     budget = algorithm.budget
-    worst = max(filter(_is_bounded, findings), key=lambda one: one.epsilon, default=None)
-    if budget is None or worst is None or worst.epsilon <= budget.epsilon:
+    worst = max(filter(_is_bounded, findings), key=_epsilon, default=None)
+    if budget is None or worst is None or _epsilon(worst) <= budget.epsilon:
         return None
     members = worst.ledger.only_sum_of
-    honest = clients - len(worst.result.adversary.corrupt) if members is None else len(members)
+    honest = clients - len(worst.adversary.corrupt) if members is None else len(members)
     promise = promise_of(algorithm, clients)
     values = {"found": worst, "budget": budget, "promise": promise, "honest": honest}
     if honest >= budget.honest:
@@ -226,10 +151,10 @@ def _broken_promise(audit: Findings, findings: list[Finding], level: Level) -> D
 
 def _judge_guarantee(audit: Findings, findings: list[Finding]) -> Decision:
     """The answer if nothing exact is known: it depends on the guarantee."""
-    worst = max(findings, key=lambda one: one.epsilon)
-    if not worst.is_bounded:
+    worst = max(findings, key=_epsilon)
+    if not _is_bounded(worst):
         return "unproven", "unbounded", {"found": worst}
-    found = strength(worst.epsilon)
+    found = strength(_epsilon(worst))
     if found == "vacuous":
         return "unproven", "vacuous", {"found": worst}
     if why := _why_no_proof(audit, findings):
@@ -250,11 +175,11 @@ def _gap(audit: Findings, findings: list[Finding]) -> Decision | None:
     edges = graph.edges.tolist()
     for victim in audit.victims:
         neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}
-        seen = [one for one in findings if one.verdict.victim == victim]
-        if not any(one.result.adversary.corrupt & neighbours for one in seen):
+        seen = [one for one in findings if one.victim == victim]
+        if not any(one.adversary.corrupt & neighbours for one in seen):
             return "unproven", "neighbours_unbounded", {"client": audit.name_of(victim)}
     if audit.setting.algorithm.needs_server and not any(
-        one.result.adversary.is_server for one in findings
+        one.adversary.is_server for one in findings
     ):
         return "unproven", "server_unbounded", {}
     unit, parts = findings[0].ledger.unit, task.parts
@@ -269,7 +194,7 @@ def _gap(audit: Findings, findings: list[Finding]) -> Decision | None:
 
 def _why_no_proof(audit: Findings, findings: list[Finding]) -> str:
     """Why bounds do not cover the run; "" if they do."""
-    missing = next((one for one in findings if not one.is_proof), None)
+    missing = next((one for one in findings if not _is_proof(one)), None)
     if missing is None:
         return ""
     if IDEAL_NOISE in missing.ledger.best.assumptions:
@@ -298,18 +223,18 @@ def _guarantee(audit: Findings, findings: list[Finding]) -> list[str]:
     bounded: dict[tuple[float, float], list[Finding]] = {}
     for finding in findings:
         best = finding.ledger.best
-        if finding.is_bounded:
+        if _is_bounded(finding):
             bounded.setdefault((best.epsilon, best.delta), []).append(finding)
         else:
             # The formula is in the tables and proofs.
             reason = best.why.split(": ")[0] if "·" in best.why else best.why
-            unbounded.setdefault(reason, []).append(lower_first(finding.who))
+            unbounded.setdefault(reason, []).append(lower_first(_who(finding)))
     worst = max((_rounded(epsilon) for epsilon, _ in bounded), default=math.inf)
     meanings = []
     for (epsilon, delta), several in sorted(bounded.items(), key=lambda item: -item[0][0]):
         rounded, unit = _rounded(epsilon), several[0].ledger.unit
         meaning = in_words(rounded, delta, unit) if rounded == worst else in_short(rounded, delta)
-        meanings.append((join([lower_first(one.who) for one in several]), meaning))
+        meanings.append((join([lower_first(_who(one)) for one in several]), meaning))
     return _say(
         "guarantee",
         unbounded=[(why, join(who)) for why, who in unbounded.items()],
@@ -346,8 +271,33 @@ def _limits(audit: Findings) -> list[str]:
     )
 
 
+def _who(finding: Finding) -> str:
+    return describe_adversary(finding.adversary)
+
+
+def _epsilon(finding: Finding) -> float:
+    return finding.ledger.best.epsilon
+
+
 def _is_bounded(finding: Finding) -> bool:
-    return finding.is_bounded
+    return math.isfinite(_epsilon(finding))
+
+
+def _is_proof(finding: Finding) -> bool:
+    """Whether the bound covers the whole run and noise as computers add it."""
+    ledger = finding.ledger
+    covers_run = ledger.whole_run is not None or ledger.run_steps is None
+    return covers_run and IDEAL_NOISE not in ledger.best.assumptions
+
+
+def _has_defect(finding: Finding) -> bool:
+    """Whether canaries contradict the bound; those of one run are no trials of it."""
+    return any(one.is_defect for one in finding.canaries if one.kind != "sample")
+
+
+def _is_recovered(finding: Finding) -> bool:
+    """Whether an attack rebuilt at least one sample."""
+    return any(level in ("recovered", "recovered in part") for level in finding.levels)
 
 
 def _say(macro: str, **values: object) -> list[str]:
@@ -362,7 +312,10 @@ def _template() -> Template:
         capital=capital,
         epsilon=_number,
         join_words=join,
+        knows=describe_knowledge,
         lower_first=lower_first,
+        rebuilt=_is_recovered,
+        who=_who,
     )
     return templates.get_template("answer.txt.jinja")
 

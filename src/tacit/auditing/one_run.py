@@ -39,12 +39,7 @@ def audit_one_run(
 ) -> Audit:
     """Audit the first iterations of a run, by adversaries that take part in it as it is.
 
-    Args:
-        setting: What determines the run.
-        adversaries: Adversaries or their text, such as "curious(1,4)" or "worst(2)", the two
-            neighbours of the first victim that learn most together; by default those of
-            `default_adversaries`.
-        options: What the audit covers, and how it is done.
+    The arguments are those of `run_audit`.
     """
     victims, iterations, report = list(options.victims), options.iterations, options.report
     check_count("iterations", iterations)
@@ -157,7 +152,7 @@ def _canaries(
         return None
     if trials is None:
         return None
-    return CanaryMeasurements(setting, run, steps, trials, options.report, notes)
+    return CanaryMeasurements(setting, run, options, trials, notes)
 
 
 def _suite(
@@ -173,18 +168,7 @@ def _suite(
     if (reason := why_not_attackable(setting.task)) is not None:
         notes.append(reason)
         return None
-    return AttackSuite(
-        setting,
-        list(options.victims),
-        options.delta,
-        effort,
-        options.final,
-        options.report,
-        notes,
-        adversaries=chosen,
-        iterations=options.iterations,
-        steps=options.steps,
-    )
+    return AttackSuite(setting, chosen, options, effort, notes)
 
 
 def _ledgers(

@@ -10,7 +10,7 @@ from tacit.auditing import statements
 from tacit.auditing.active.gains import gain_summary
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
-from tacit.auditing.findings import AdversaryResult, Findings
+from tacit.auditing.findings import Finding, Findings
 from tacit.auditing.judgement import answer_of
 from tacit.auditing.sum_verdicts import sum_summary
 from tacit.auditing.symbolic.leakage import Leakage
@@ -42,25 +42,23 @@ class Audit(Findings):
     """What leaks in a run. `print(audit)` shows the verdicts, without data of victims."""
 
     def __repr__(self) -> str:
-        found = [verdict.headline for result in self.results for verdict in result.verdicts]
+        found = [one.verdict.headline for one in self.findings]
         counts = ", ".join(f"{found.count(one)} {one}" for one in dict.fromkeys(found))
         return f"Audit({self.setting.algorithm.name}, {self.iterations} iterations: {counts})"
 
     def _repr_html_(self) -> str:
         """The verdicts as a table, for notebooks."""
         rows = [
-            [result.adversary, verdict.headline, verdict.summary]
-            for result in self.results
-            for verdict in result.verdicts
+            [found.adversary, found.verdict.headline, found.verdict.summary]
+            for found in self.findings
         ]
         return html_table(self.summary, ["adversary", "verdict", "what it learns"], rows)
 
     def __str__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
-        for result in self.results:
-            for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
-                bound = ledger.upper if ledger.whole_run is None else ledger.whole_run
-                lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
+        for found in self.findings:
+            verdict, bound = found.verdict, found.ledger.best
+            lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
 
     @property
@@ -101,46 +99,36 @@ class Audit(Findings):
 
 
 def _plain_summary(audit: Audit) -> str:
-    every = [(result, ledger) for result in audit.results for ledger in result.ledgers]
-    if all(ledger.only_sum_of is not None for _, ledger in every):
+    if all(found.ledger.only_sum_of is not None for found in audit.findings):
         shared = audit.setting.graph.clients, audit.iterations, audit.setting.algorithm
         sentences = [
-            sum_summary(result.adversary, ledger, *shared, result.canaries_of("gradient"))
-            for result, ledger in every
+            sum_summary(one.adversary, one.ledger, *shared, one.result.canaries_of("gradient"))
+            for one in audit.findings
         ]
         return " ".join(dict.fromkeys(sentences[:MOST_SENTENCES]))
     ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "noisy sum": 0, "nothing proved": 0}
-    found = []
-    for result in audit.results:
-        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
-            rank = 4 if _is_recovered(result, verdict.victim) else ranks[verdict.headline]
-            found.append((rank, -_effort(result.adversary), result, verdict, ledger))
+
+    def severity(found: Finding) -> tuple[int, float]:
+        rank = 4 if "recovered" in found.levels else ranks[found.verdict.headline]
+        return rank, -_effort(found.adversary)
+
     # The worst finding; of equal ones, that of the adversary that needs the least.
-    rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
-    who, victim = _who(result.adversary), f"client {audit.name_of(verdict.victim)}"
+    worst = max(audit.findings, key=severity)
+    (rank, _), ledger = severity(worst), worst.ledger
+    who, victim = _who(worst.adversary), f"client {audit.name_of(worst.victim)}"
     if rank == 4:
         return f"{who} can reconstruct training data of {victim}."
     if rank == 3:
         return f"{who} can compute gradients of {victim} exactly; data can be read from them."
     if rank == 2:
         return f"{who} can compute parts of what the gradients of {victim} say, exactly."
-    bound = ledger.whole_run or ledger.upper
+    bound = ledger.best
     if math.isinf(bound.epsilon):
         return f"Nothing exact was found about {victim}, and nothing is guaranteed."
     steps = audit.iterations if ledger.whole_run is None else ledger.run_steps
     which = "first" if ledger.whole_run is None else "whole run of"
     scope = f"for the {which} {steps:,} iterations"
     return f"Nothing exact is known about {victim}: {bound.statement} {scope}."
-
-
-def _is_recovered(result: AdversaryResult, victim: int) -> bool:
-    """Whether an attack recovered data of a victim."""
-    return any(
-        attack.score.levels[index] == "recovered"
-        for attack in result.reconstructions
-        for index, evidence in enumerate(attack.evidence)
-        if evidence.victim == victim
-    )
 
 
 def _effort(adversary: Adversary) -> float:

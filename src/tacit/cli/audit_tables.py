@@ -29,15 +29,14 @@ def print_audit(audit: Audit, console: Console) -> None:
     console.print(Text(f"{name}; {setting.world.describe()}"))
     console.print(Text(audit.summary, style="bold"))
     console.print(_coalitions(audit) if audit.coalitions else _overview(audit))
-    for result in audit.results:
-        for verdict in result.verdicts:
-            grid = Table.grid(padding=(0, 1))
-            for kind in ("proved", "bounded", "measured"):
-                for number, statement in enumerate(getattr(verdict, kind)):
-                    grid.add_row("" if number else f"  {kind}", Text(statement))
-            headline = (verdict.headline.upper(), COLOURS[verdict.headline])
-            title = Text.assemble("\n", headline, ": ", verdict.summary)
-            console.print(title, grid, highlight=False)
+    for verdict in (found.verdict for found in audit.findings):
+        grid = Table.grid(padding=(0, 1))
+        for kind in ("proved", "bounded", "measured"):
+            for number, statement in enumerate(getattr(verdict, kind)):
+                grid.add_row("" if number else f"  {kind}", Text(statement))
+        headline = (verdict.headline.upper(), COLOURS[verdict.headline])
+        title = Text.assemble("\n", headline, ": ", verdict.summary)
+        console.print(title, grid, highlight=False)
     print_gains({"": audit}, console)
     for remark in audit.remarks:
         console.print(f"\nNote: {remark}.", highlight=False, markup=False)
@@ -55,8 +54,7 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
     table = Table("algorithm", "adversary", "verdict", "what it learns", "guarantee")
     for label, audit in audits.items():
         for number, result in enumerate(audit.results):
-            verdict, ledger = result.verdicts[0], result.ledgers[0]
-            bound = ledger.whole_run or ledger.upper
+            verdict, bound = result.verdicts[0], result.ledgers[0].best
             table.add_row(
                 "" if number else label,
                 str(result.adversary),
@@ -126,8 +124,7 @@ def _overview(audit: Audit) -> Table:
     """A row per adversary and victim: how much of each kind it computes, exactly or with noise."""
     from tacit.auditing.symbolic.leakage import QUESTIONS
 
-    every = [leakage for result in audit.results for leakage in result.leakage]
-    asked = [q for q in QUESTIONS if any(leakage.of(q).when for leakage in every)]
+    asked = [q for q in QUESTIONS if any(one.leakage.of(q).when for one in audit.findings)]
     # Names are long: without padding all columns fit into 80 characters.
     padding = (0, 0) if audit.setting.task.names else (0, 1)
     table = Table(caption="computed / all: = exactly, ~ with noise", padding=padding)
@@ -135,17 +132,15 @@ def _overview(audit: Audit) -> Table:
         title = "diff." if name == "difference" else name
         # No header is broken inside a word.
         table.add_column(title, overflow="fold", min_width=len(title), no_wrap=name in asked)
-    for result in audit.results:
-        for leakage, ledger, verdict in zip(
-            result.leakage, result.ledgers, result.verdicts, strict=True
-        ):
-            table.add_row(
-                str(result.adversary),
-                audit.name_of(leakage.victim),
-                Text(verdict.headline, COLOURS[verdict.headline]),
-                *(_cell(leakage.of(question)) for question in asked),
-                "none" if math.isinf(ledger.upper.epsilon) else str(ledger.upper),
-            )
+    for found in audit.findings:
+        headline, upper = found.verdict.headline, found.ledger.upper
+        table.add_row(
+            str(found.adversary),
+            audit.name_of(found.victim),
+            Text(headline, COLOURS[headline]),
+            *(_cell(found.leakage.of(question)) for question in asked),
+            "none" if math.isinf(upper.epsilon) else str(upper),
+        )
     return table
 
 

@@ -86,15 +86,14 @@ def stored_audit(
 def _verdicts(audit: Audit) -> Markup:
     rows: list[list[Cell]] = [
         [
-            str(result.adversary),
-            audit.name_of(verdict.victim),
-            Styled(verdict.headline),
-            verdict.summary,
-            (ledger.whole_run or ledger.upper).statement,
-            _reconstruction_levels(result, verdict.victim),
+            str(found.adversary),
+            audit.name_of(found.victim),
+            Styled(found.verdict.headline),
+            found.verdict.summary,
+            found.ledger.best.statement,
+            "; ".join(sorted(set(found.levels))) or "–",
         ]
-        for result in audit.results
-        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
+        for found in audit.findings
     ]
     header = ["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"]
     return render(
@@ -132,17 +131,6 @@ def _gains(audit: Audit) -> Markup:
     )
 
 
-def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:
-    """How well this victim's data were reconstructed."""
-    levels = {
-        attack.score.levels[index]
-        for attack in result.reconstructions
-        for index, evidence in enumerate(attack.evidence)
-        if evidence.victim == victim
-    }
-    return "; ".join(sorted(levels)) or "–"
-
-
 def _knowledge_cards(audit: Audit) -> tuple[list[Card], list[Card]]:
     """The map of all pairs, and for every victim what is known when."""
     exposure, timelines = [], []
@@ -169,12 +157,11 @@ def _proofs(audit: Audit) -> list[dict[str, Any]]:
     """For each adversary and victim what is proved, and by which messages."""
     return [
         {
-            "title": f"{result.adversary} about {leakage.victim_text}",
-            "statements": verdict.proved,
-            "proofs": list(_combinations(leakage)),
+            "title": f"{found.adversary} about {found.leakage.victim_text}",
+            "statements": found.verdict.proved,
+            "proofs": list(_combinations(found.leakage)),
         }
-        for result in audit.results
-        for leakage, verdict in zip(result.leakage, result.verdicts, strict=True)
+        for found in audit.findings
     ]
 
 

@@ -1,12 +1,10 @@
 """An audit says at which line of an algorithm's text symbols end, and what to write instead."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
 import tacit
-from tacit.algorithms.algorithm import Algorithm
+from support.written import Written
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AuditOptions
 from tacit.core.errors import Misuse
@@ -16,26 +14,6 @@ RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 LAW = tacit.Gaussian(0.5)
 SIDE = 8
 PROOFS = AuditOptions(iterations=2, attacks=False, heat_map=False)
-
-
-@dataclass(frozen=True)
-class State:
-    theta: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Written(Algorithm):
-    """Diffusion that sends what a function makes of model, gradient and `here`."""
-
-    sent: object
-    name = "written"
-
-    def start(self, here) -> State:
-        return State(here.theta0)
-
-    def step(self, s, here):
-        psi = self.sent(s.theta, here.grad(s.theta), here)
-        return State(here.net.mix(psi=psi)[0])
 
 
 def audited(sent, adversaries=("curious(1)",)):

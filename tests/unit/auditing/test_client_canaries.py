@@ -138,7 +138,7 @@ def test_every_copy_runs_as_the_graph_alone():
     star = tacit.Topology.star(4).mixing()
     coins = torch.tensor([[1.0, -1, 1, 1], [-1, -1, 1, -1]])
     directions = random_directions(2, 3, clip, 0)
-    canaries = GradientCanaries(coins, directions, {}, clip, torch.float64)
+    canaries = GradientCanaries(coins, directions, 4, torch.float64, "cpu", {}, clip)
     seen = run_copies(
         algorithm, disjoint_copies(star, 2), 2, canaries, Philox(0, 3, torch.float64)
     ).seen
@@ -159,7 +159,7 @@ def test_every_copy_runs_as_the_graph_alone():
 def test_canaries_are_as_long_as_the_clip_allows(norm):
     clip = Clip(3.0, norm)
     objective = GradientCanaries(
-        torch.ones(5, 2), random_directions(5, 4, clip, 1), {7: -1.0}, clip, torch.float32
+        torch.ones(5, 2), random_directions(5, 4, clip, 1), 2, torch.float32, "cpu", {7: -1.0}, clip
     )
     rows = objective.grad(torch.zeros(10, 4), 0)
     length = rows.double().norm(p=1 if norm == "l1" else 2, dim=1)

@@ -4,7 +4,7 @@ from torch import nn
 from torch.func import grad
 from torch.nn import functional
 
-from tacit import models
+from support.overfitted import MEMBERS, candidates, fitted_to_members, roc_of
 from tacit.auditing.attacks import membership_scores
 from tacit.auditing.attacks.membership_scores import (
     gradient_cosine_score,
@@ -13,10 +13,7 @@ from tacit.auditing.attacks.membership_scores import (
 )
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
-from tacit.data.sources.images import read_mini
 from tacit.tasks.flat import FlatModule, ModuleLoss
-
-MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
 
 
 def small(dtype=torch.float64):
@@ -41,32 +38,14 @@ def cosines(rows, observed):
     return functional.cosine_similarity(rows, observed[None], dim=1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def digits():
-    raw = read_mini()
-    y = torch.from_numpy(raw.train.y)
-    x = functional.avg_pool2d(torch.from_numpy(raw.train.x).double() / 255, 2)
-    chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * MEMBERS]
-    module = models.build("mlp", (1, 14, 14), 10, hidden=(32,)).double()
-    loss = ModuleLoss(FlatModule(module), functional.cross_entropy)
-    return loss, x[chosen], y[chosen]
+    return candidates()
 
 
-@pytest.fixture(scope="module")
-def overfitted(digits):
-    """Trained on the members alone until it fits every one of them."""
-    loss, x, y = digits
-    theta, slope = loss.flat.random_weights(0), grad(loss)
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(STEPS):
-        batch = torch.randint(MEMBERS, (32,), generator=generator)
-        theta = theta - slope(theta, x[batch], y[batch])
-    assert (loss.flat(theta, x[:MEMBERS]).argmax(1) == y[:MEMBERS]).all()
-    return theta
-
-
-def roc_of(scores):
-    return Roc.from_scores(scores[:MEMBERS], scores[MEMBERS:])
+@pytest.fixture
+def overfitted():
+    return fitted_to_members()
 
 
 @pytest.mark.parametrize("workspace", [membership_scores.WORKSPACE, 1, 8000])

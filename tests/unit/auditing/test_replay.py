@@ -7,6 +7,7 @@ import torch
 
 from support.integer_noise import integers
 from support.suited import guaranteed, made
+from support.written import State, Written
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.symbolic.replay import replay
@@ -15,26 +16,6 @@ from tacit.core.discrete_gaussian import DiscreteGaussian
 
 RING = Topology.ring(5).mixing("metropolis", lazy=True)
 LAW = Gaussian(0.5)
-
-
-@dataclass(frozen=True)
-class State:
-    theta: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Written(Algorithm):
-    """Diffusion that sends what a function makes of model, gradient and `here`."""
-
-    sent: object
-    name = "written"
-
-    def start(self, here) -> State:
-        return State(here.theta0)
-
-    def step(self, s, here):
-        (mixed,) = here.net.mix(psi=self.sent(s.theta, here.grad(s.theta), here))
-        return State(mixed)
 
 
 def found(algorithm, steps=3, graph=RING):

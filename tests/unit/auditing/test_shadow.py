@@ -4,20 +4,15 @@ import pytest
 import torch
 from scipy.stats import norm
 from torch import nn
-from torch.func import grad
 from torch.nn import functional
 
-from tacit import models
+from support.overfitted import STEPS, candidates, fitted_to_members, roc_of
 from tacit.auditing.attacks import membership_scores
 from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
 from tacit.auditing.attacks.membership_scores import loss_score
 from tacit.auditing.attacks.shadow import train_shadow_models
-from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
-from tacit.data.sources.images import read_mini
 from tacit.tasks.flat import FlatModule, ModuleLoss
-
-MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
 
 
 def small(count=10, classes=3):
@@ -36,25 +31,7 @@ def counting(count):
 
 @pytest.fixture(scope="module")
 def digits():
-    raw = read_mini()
-    y = torch.from_numpy(raw.train.y)
-    x = functional.avg_pool2d(torch.from_numpy(raw.train.x).double() / 255, 2)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    module = models.build("mlp", (1, 14, 14), 10, hidden=(32,)).double()
-    loss = ModuleLoss(FlatModule(module), functional.cross_entropy)
-    candidates = order[: 2 * MEMBERS]
-    return loss, x[candidates], y[candidates]
-
-
-@pytest.fixture(scope="module")
-def overfitted(digits):
-    loss, x, y = digits
-    theta, slope = loss.flat.random_weights(0), grad(loss)
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(STEPS):
-        batch = torch.randint(MEMBERS, (32,), generator=generator)
-        theta = theta - slope(theta, x[batch], y[batch])
-    return theta
+    return candidates()
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +43,6 @@ def shadows(digits):
 def ratios(loss, theta, shadows, x, y):
     phi = [confidence(loss, model, x, y) for model in (theta, shadows.theta)]
     return likelihood_ratio_score(*phi, shadows.held)
-
-
-def roc_of(scores):
-    return Roc.from_scores(scores[:MEMBERS], scores[MEMBERS:])
 
 
 @pytest.mark.parametrize("count", [10, 11])
@@ -206,8 +179,9 @@ def test_the_likelihood_ratio_by_the_definition(count):
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-8, atol=1e-10)
 
 
-def test_the_likelihood_ratio_beats_the_loss_on_an_overfitted_model(digits, overfitted, shadows):
+def test_the_likelihood_ratio_beats_the_loss_on_an_overfitted_model(digits, shadows):
     loss, x, y = digits
+    overfitted = fitted_to_members()
     by_loss = roc_of(loss_score(loss, overfitted, x, y))
     assert by_loss.interval[0] > 0.5
     assert roc_of(ratios(loss, overfitted, shadows, x, y)).interval[0] > by_loss.auc

@@ -18,7 +18,6 @@ from tacit.auditing.attacks.gradient_matching import (
     CosineDistance,
     DeclaredDensity,
     MatchingLoss,
-    total_variation,
 )
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
@@ -42,22 +41,18 @@ SHOWN = 2  # pictures of the first victim that are stored for the figure
 
 
 @dataclass(frozen=True)
-class SignAgreement:
-    """1 − mean(sign v · tanh(Σ/(w·mean|Σ|))) + α·TV(x): agreement of signs, made smooth.
+class SignAgreement(MatchingLoss):
+    """1 − mean(sign v · tanh(Σ/(w·mean|Σ|))): agreement of signs, made smooth.
 
     For evidence that has only signs, such as a randomized response. Flipped signs cost the same for
     every guess on average, so the response only needs to keep more signs than it flips.
     """
 
     width: float = 0.1
-    total_variation: float = 0.0
 
-    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+    def distance(self, combination: Tensor, value: Tensor) -> Tensor:
         size = combination.abs().mean().clamp_min(1e-30)
-        distance = 1 - (value.sign() * (combination / (self.width * size)).tanh()).mean()
-        if self.total_variation:
-            distance = distance + self.total_variation * total_variation(inputs)
-        return distance
+        return 1 - (value.sign() * (combination / (self.width * size)).tanh()).mean()
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class InversionSearch:
     @property
     def matching_loss(self) -> MatchingLoss:
         if self.attack == "cosine":
-            return CosineDistance(self.total_variation)
+            return CosineDistance(total_variation=self.total_variation)
         if self.attack == "signs":
             return SignAgreement(total_variation=self.total_variation)
         return L2(relative=self.attack == "ours", total_variation=self.total_variation)
@@ -100,7 +95,7 @@ class MatrixSearch(InversionSearch):
     @property
     def matching_loss(self) -> MatchingLoss:
         step = RandomStep("M", partial(self.matrix.log_density, floor=self.width))
-        return DeclaredDensity(step, self.total_variation)
+        return DeclaredDensity(step, total_variation=self.total_variation)
 
     @property
     def optimiser(self) -> Optimiser:

@@ -18,8 +18,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
-from tacit.auditing.symbolic.replay import replay, without
-from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.symbolic.replay import checked_run, without
 from tacit.engines.setting import Setting
 
 
@@ -43,9 +42,8 @@ def bound_for_any_rows(
     """
     anything = replace(adversary, behaviour=None)
     algorithm = ArbitraryRows(setting.algorithm, setting.graph, anything)
-    task, graph = setting.task, setting.graph
-    run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
-    mismatches = replay(algorithm, graph, run, width=task.parameters)
+    setting = replace(setting, algorithm=algorithm)
+    run, mismatches = checked_run(setting, iterations)
     if run.plain_messages:
         tag = run.transcript.messages[min(run.plain_messages)].tag
         why = f"malicious clients choose {tag!r}, which is not one number per parameter"
@@ -55,14 +53,13 @@ def bound_for_any_rows(
         without(run, mismatches),
         anything,
         victim,
-        clip=task.clip,
-        parameters=task.parameters,
+        clip=setting.task.clip,
+        parameters=setting.task.parameters,
         delta=delta,
         mismatches=mismatches,
     )
     if steps is not None and steps > iterations:
-        wrapped = replace(setting, algorithm=algorithm)
-        ledger = with_whole_run(ledger, wrapped, anything, steps)
+        ledger = with_whole_run(ledger, setting, anything, steps)
     return replace(
         ledger,
         scope=f"{ledger.scope}, whatever malicious clients send, if arithmetic is exact",

@@ -20,7 +20,7 @@ from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss
 
 MAX_MSE = 1e-3  # of a sample that counts as recovered
-MAX_VALUES = 5  # of one kind that are read
+MAX_VALUES = 5  # of one kind that are read, the first ones
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ def count_recovered(
     transcript: Transcript,
     truth: Truth,
     inversions: Sequence[ReconstructionResult] = (),
-    most: int = MAX_VALUES,
 ) -> list[RecoveredSamples]:
     """The samples that each kind of evidence revealed, read from the first layer or inverted.
 
@@ -54,14 +53,13 @@ def count_recovered(
         transcript: The recorded messages.
         truth: Only to count.
         inversions: Further guesses of the adversary.
-        most: Pieces of evidence of one kind to read, the first ones.
     """
     counts: list[RecoveredSamples] = []
     if leakage.knowledge.run.samplings:
         return counts
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
-        indices = (series.indices("exact") or series.indices("noisy"))[:most]
+        indices = (series.indices("exact") or series.indices("noisy"))[:MAX_VALUES]
         if question == "sum" and len(leakage.honest_component) == 1:
             continue
         found = [evidence(leakage, question, index, transcript) for index in indices]

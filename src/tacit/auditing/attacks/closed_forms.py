@@ -65,12 +65,8 @@ def read_inputs(flat: FlatModule, observation: Observation, spec: DataSpec) -> S
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RecoveredLabels:
-    """Labels [V, (K,) batch], unordered within [(K,) batch], or None."""
-
-    labels: Tensor | None
-    assumption: str  # what the labels rest on, or why there are none
+# Labels [V, (K,) batch], unordered within [(K,) batch], and what they rest on; or none, and why.
+RecoveredLabels = tuple[Tensor | None, str]
 
 
 def recover_labels(flat: FlatModule, observation: Observation, spec: DataSpec) -> RecoveredLabels:
@@ -94,7 +90,7 @@ def recover_labels(flat: FlatModule, observation: Observation, spec: DataSpec) -
             "labels recovered from the last layer's gradient (exact for cross-entropy and one "
             "sample)"
         )
-        return RecoveredLabels(single_label(layer, observation.values[:, 0])[:, None], certain)
+        return single_label(layer, observation.values[:, 0])[:, None], certain
     if bias is None:
         return _none("counts need the gradient of the last layer's bias")
     expected = _mean_predictions(flat, observation, spec)
@@ -107,7 +103,7 @@ def recover_labels(flat: FlatModule, observation: Observation, spec: DataSpec) -
     )
     if not observation.same_data:
         labels = labels.reshape(-1, observation.batches, spec.batch)
-    return RecoveredLabels(labels, assumption)
+    return labels, assumption
 
 
 def labels_by_rows(flat: FlatModule, observation: Observation, spec: DataSpec) -> RecoveredLabels:
@@ -131,7 +127,7 @@ def labels_by_rows(flat: FlatModule, observation: Observation, spec: DataSpec) -
     features = layer.weight_of(gradients)[:, 0].sum(1)
     sums = layer.weight_of(observation.values[:, 0]).sum(2)
     counts = label_counts(sums / features[:, None], expected, spec.batch, exact=False)
-    return RecoveredLabels(
+    return (
         _listed(counts),
         "label counts recovered from the sums over rows of the last layer, assuming features and "
         "predictions as on random inputs",
@@ -184,7 +180,7 @@ def _listed(counts: Tensor) -> Tensor:
 
 
 def _none(reason: str) -> RecoveredLabels:
-    return RecoveredLabels(None, f"labels not recovered: {reason}")
+    return None, f"labels not recovered: {reason}"
 
 
 def _random_inputs(spec: DataSpec) -> Tensor:

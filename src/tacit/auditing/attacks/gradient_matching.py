@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,53 +18,52 @@ from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
 
-class MatchingLoss(Protocol):
-    """A distance between the value of a guess and the observed one, plus a prior on the guess."""
+@dataclass(frozen=True)
+class MatchingLoss(ABC):
+    """A distance between the value of a guess and the observed one, plus α·TV(x)."""
+
+    total_variation: float = field(default=0.0, kw_only=True)  # α, the weight of the prior
+
+    def __post_init__(self) -> None:
+        name = "total_variation"
+        check_number(name, self.total_variation, at_least=0, example=1e-3, hint="its weight")
 
     def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
         """Of Σₖ cₖ ∇L(θₖ; guess) [P], the observed value [P] and the guessed inputs [n, ...]."""
-        ...
+        distance, alpha = self.distance(combination, value), self.total_variation
+        return distance + alpha * total_variation(inputs) if alpha else distance
+
+    @abstractmethod
+    def distance(self, combination: Tensor, value: Tensor) -> Tensor:
+        """Without the prior."""
 
 
 @dataclass(frozen=True)
-class L2:
-    """‖Σₖ cₖ∇L(θₖ; x) − v‖² + α·TV(x) (DLG; Zhu et al. 2019).
-
-    If relative, the first term is divided by ‖v‖².
-    """
+class L2(MatchingLoss):
+    """‖Σₖ cₖ∇L(θₖ; x) − v‖² (DLG; Zhu et al. 2019), divided by ‖v‖² if relative."""
 
     relative: bool = False
-    total_variation: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check_weight(self.total_variation)
-
-    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+    def distance(self, combination: Tensor, value: Tensor) -> Tensor:
         distance = (combination - value).square().sum()
         if self.relative:
             distance = distance / value.square().sum().clamp_min(torch.finfo(value.dtype).tiny)
-        return _with_prior(distance, self.total_variation, inputs)
+        return distance
 
 
 @dataclass(frozen=True)
-class CosineDistance:
-    """1 − ⟨Σ, v⟩ / (‖Σ‖·‖v‖) + α·TV(x) with Σ = Σₖ cₖ∇L(θₖ; x) (Geiping et al. 2020)."""
+class CosineDistance(MatchingLoss):
+    """1 − ⟨Σ, v⟩ / (‖Σ‖·‖v‖) with Σ = Σₖ cₖ∇L(θₖ; x) (Geiping et al. 2020)."""
 
-    total_variation: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_weight(self.total_variation)
-
-    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+    def distance(self, combination: Tensor, value: Tensor) -> Tensor:
         squares = combination.square().sum() * value.square().sum()
         norms = squares.clamp_min(torch.finfo(value.dtype).tiny).sqrt()
-        cosine = (combination * value).sum() / norms
-        return _with_prior(1 - cosine, self.total_variation, inputs)
+        return 1 - (combination * value).sum() / norms
 
 
 @dataclass(frozen=True)
-class DeclaredDensity:
-    """mean(−log p(v | ∇L(θ; x))) + α·TV(x) of what a random step made of a gradient.
+class DeclaredDensity(MatchingLoss):
+    """mean(−log p(v | ∇L(θ; x))) of what a random step made of a gradient.
 
     The noise of a random matrix is small where the gradient is. A distance, which weighs all
     coordinates alike, does not see that. If the length of the gradient is not known, because it was
@@ -72,21 +71,16 @@ class DeclaredDensity:
     """
 
     step: RandomStep
-    total_variation: float = 0.0
     knows_length: bool = True
 
-    def __post_init__(self) -> None:
-        _check_weight(self.total_variation)
-
-    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+    def distance(self, combination: Tensor, value: Tensor) -> Tensor:
         step = self.step
         shift = 0.0 if step.shift is None else step.shift.to(value)
         if not self.knows_length:
             square = combination.square().sum().clamp_min(torch.finfo(value.dtype).tiny)
             length = (combination * (value / step.mean - shift)).sum() / square
             combination = length.abs() * combination
-        distance = -step.log_density(value, combination + shift).mean()
-        return _with_prior(distance, self.total_variation, inputs)
+        return -step.log_density(value, combination + shift).mean()
 
 
 def total_variation(inputs: Tensor) -> Tensor:
@@ -97,14 +91,6 @@ def total_variation(inputs: Tensor) -> Tensor:
             "It is for images [..., height, width]; set total_variation to 0.",
         )
     return inputs.diff(dim=-2).abs().mean() + inputs.diff(dim=-1).abs().mean()
-
-
-def _with_prior(distance: Tensor, alpha: float, inputs: Tensor) -> Tensor:
-    return distance + alpha * total_variation(inputs) if alpha else distance
-
-
-def _check_weight(alpha: object) -> None:
-    check_number("total_variation", alpha, at_least=0, example=1e-3, hint="its weight")
 
 
 class MatchingProblems:

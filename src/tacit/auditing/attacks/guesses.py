@@ -156,12 +156,11 @@ def _recovered(
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)
-    found = recover_labels(flat, observation, layout.spec)
-    if found.labels is None:
-        return None, found.assumption
+    found, reason = recover_labels(flat, observation, layout.spec)
+    if found is None:
+        return None, reason
     victims, samples = len(observation.values), layout.batches * layout.spec.batch
-    labels = found.labels.reshape(victims, 1, samples).expand(-1, restarts, -1).flatten(0, 1)
-    reason = found.assumption
+    labels = found.reshape(victims, 1, samples).expand(-1, restarts, -1).flatten(0, 1)
     if layout.batches > 1:
         row = torch.arange(len(labels), device=labels.device)
         key = derive_key(seed, "inversion", "deal")

@@ -40,7 +40,6 @@ class Observation:
         coefficients: Tensor,
         values: Tensor,
         same_data: bool,
-        keys: Tensor | None = None,
     ) -> Observation:
         """One value Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of each victim.
 
@@ -49,11 +48,10 @@ class Observation:
             coefficients: [K]: (1, −1) of a difference, (1, …, 1) of a sum over clients.
             values: [V, P].
             same_data: Whether all K gradients are of one batch; else each has one of its own.
-            keys: Those of the samples' dropout [V, batches, batch].
         """
         terms = weights.shape[1] if weights.ndim > 1 else 1
         data = (0,) * terms if same_data else tuple(range(terms))
-        return cls(weights, coefficients[None], values[:, None], data, keys)
+        return cls(weights, coefficients[None], values[:, None], data)
 
     @classmethod
     def gradient(cls, weights: Tensor, values: Tensor) -> Observation:

@@ -45,7 +45,7 @@ def invert_randomized(
     """
     loss = loss.to(observation.values.device)
     smoothness = SMOOTHNESS if len(spec.shape) == 3 else 0.0
-    matching = DeclaredDensity(step, smoothness, knows_length=not clipped)
+    matching = DeclaredDensity(step, not clipped, total_variation=smoothness)
     candidates = _labels(loss.flat, observation, spec)
     found = []
     for number, (labels, source) in enumerate(candidates):
@@ -79,10 +79,10 @@ def _labels(flat: FlatModule, observation: Observation, spec: DataSpec) -> list[
         return [("optimise", LABELS_KNOWN)]
     estimates: list[tuple[Labels, str]] = []
     for estimate in (recover_labels, labels_by_rows):
-        one = estimate(flat, observation, spec)
-        known = [labels for labels, _ in estimates if isinstance(labels, Tensor)]
-        if one.labels is not None and not any(torch.equal(one.labels, other) for other in known):
-            estimates.append((one.labels, one.assumption))
+        labels, source = estimate(flat, observation, spec)
+        known = [other for other, _ in estimates if isinstance(other, Tensor)]
+        if labels is not None and not any(torch.equal(labels, other) for other in known):
+            estimates.append((labels, source))
     return estimates or [("optimise", LABELS_KNOWN)]
 
 

@@ -72,27 +72,17 @@ class ReferenceModels:
 
     def of(self, models: Sequence[ModelId]) -> References | None:
         """Shadow models to compare these models with; None if they diverge."""
-        found, reason = self._federations
-        if found is not None:
-            count = len(found.held)
-            end = "" if found.finished else " (fewer than planned: stopped by the time budget)"
-            description = (
-                f"{count} shadow federations{end}, trained as the run was: the same algorithm, "
-                "options, graph, sizes of parts, batches and iterations. The victim has half of "
-                "the candidates, the others have public data of the same kind, drawn at random"
-            )
-            return References(*found.mean(models), found.held, description, not found.finished)
-        if self._plain is None:
-            return None
-        plain, steps = self._plain
-        end = "" if plain.finished else "; stopped by the time budget"
+        found, _ = self._federations
+        if found is None:
+            return self._plain
+        count = len(found.held)
+        end = "" if found.finished else " (fewer than planned: stopped by the time budget)"
         description = (
-            f"{PLAIN_MODELS} shadow models on halves of the candidates, {steps} steps of plain "
-            f"descent, not trained as the run was: {reason}{end}"
+            f"{count} shadow federations{end}, trained as the run was: the same algorithm, "
+            "options, graph, sizes of parts, batches and iterations. The victim has half of "
+            "the candidates, the others have public data of the same kind, drawn at random"
         )
-        cut_short = reason == NO_TIME or not plain.finished
-        ((phi, population),) = zip(plain.phi.values(), plain.population.values(), strict=True)
-        return References(phi, population, plain.held, description, cut_short)
+        return References(*found.mean(models), found.held, description, not found.finished)
 
     @cached_property
     def _public(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -129,8 +119,9 @@ class ReferenceModels:
         return found, NO_TIME
 
     @cached_property
-    def _plain(self) -> tuple[ShadowConfidences, int] | None:
-        """Models of plain descent and their steps; None if they diverge."""
+    def _plain(self) -> References | None:
+        """Models of plain descent; None if they diverge."""
+        _, reason = self._federations
         loss, device = self.setting.task.loss, self.options.device
         assert isinstance(loss, ModuleLoss)  # checked by why_not_attackable
         loss = loss.evaluated().to(device)
@@ -153,8 +144,10 @@ class ReferenceModels:
         population = phi.new_zeros(len(phi), 0)
         if len(z[0]):
             population = confidence(loss, shadows.theta, *z).double().cpu()
-        one = (self.victim, 0)
-        found = ShadowConfidences(
-            {one: phi}, {one: population}, shadows.held.cpu(), shadows.finished
+        end = "" if shadows.finished else "; stopped by the time budget"
+        description = (
+            f"{PLAIN_MODELS} shadow models on halves of the candidates, {shadows.steps} steps of "
+            f"plain descent, not trained as the run was: {reason}{end}"
         )
-        return found, shadows.steps
+        cut_short = reason == NO_TIME or not shadows.finished
+        return References(phi, population, shadows.held.cpu(), description, cut_short)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.approximate import approximate_gradients
@@ -31,7 +30,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.client_names import client_name
-from tacit.auditing.options import AttackOptions, Progress
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.engines.setting import Setting
@@ -50,51 +49,40 @@ class AttackSuite:
 
     Args:
         setting: The run, with a task that can be attacked (see `why_not_attackable`).
-        victims: Clients to attack.
-        delta: The δ at which membership attacks bound ε.
-        options: How hard attacks try.
-        final: Trained models [N, P] if they are known.
-        progress: Called with the activity, the steps done and the steps in all.
-        notes: Gets a note for each attack that cannot be made.
         adversaries: All that will attack.
-        iterations: How many iterations they see.
-        steps: How many iterations led to the trained models, if that is known.
+        options: What the audit covers.
+        effort: How hard attacks try.
+        notes: Gets a note for each attack that cannot be made.
     """
 
     def __init__(
         self,
         setting: Setting,
-        victims: Sequence[int],
-        delta: float,
-        options: AttackOptions,
-        final: Tensor | None,
-        progress: Progress,
-        notes: list[str],
-        *,
         adversaries: Sequence[Adversary],
-        iterations: int,
-        steps: int | None = None,
+        options: AuditOptions,
+        effort: AttackOptions,
+        notes: list[str],
     ) -> None:
-        truth = Truth(setting.task, setting.seed)
-        self.final, self.notes, self.steps = final, notes, steps or 0
+        truth, steps = Truth(setting.task, setting.seed), options.steps
+        self.final, self.notes, self.steps = options.final, notes, steps or 0
         self.reuses_batches = reuses_batches(setting.task)
         holders = {min(one.corrupt) for one in adversaries if one.corrupt}
 
         def record(victim: int) -> list[ModelId]:
             """The models that an attack on the victim may use."""
-            if final is None:
-                return [(victim, iteration) for iteration in range(iterations + 1)]
+            if options.final is None:
+                return [(victim, iteration) for iteration in range(options.iterations + 1)]
             return [(client, steps) for client in sorted({victim} | holders)] if steps else []
 
-        self.reconstruction = ReconstructionAttacks(truth, options, progress)
+        self.reconstruction = ReconstructionAttacks(truth, effort, options.report)
         self.has_dropout = setting.task.draws.keys
         self.membership: dict[int, MembershipAttacks] = {}
         if (reason := why_not_classifying(setting.task)) is not None:
             self._note(f"membership inference: {reason}")
             return
-        for victim in victims:
+        for victim in options.victims:
             self.membership[victim] = MembershipAttacks(
-                setting, truth, victim, record(victim), delta, options, progress
+                setting, truth, victim, record(victim), options.delta, effort, options.report
             )
         for victim, attacks in self.membership.items():
             if attacks.candidates is None:

@@ -89,22 +89,24 @@ def fisher_information(signal: Matrix, noise: Matrix, covered: float) -> Matrix 
         covered: Part of a column of S that noise may leave uncovered, relative to its size.
     """
     left, sizes, _ = _singular(noise)
-    along = left.T @ signal
-    missing = signal - left @ along
-    missing -= left @ (left.T @ missing)
     allowed = covered * np.linalg.norm(signal, axis=0)
-    if (np.linalg.norm(missing, axis=0) > allowed).any():
+    if (np.linalg.norm(_uncovered(signal, left), axis=0) > allowed).any():
         return None
-    white = along / sizes[:, None]
+    white = (left.T @ signal) / sizes[:, None]
     fisher: Matrix = white.T @ white
     return fisher
+
+
+def _uncovered(signal: Matrix, basis: Matrix) -> Matrix:
+    """The part of S orthogonal to columns of a basis, in two passes against cancellation."""
+    rest = signal - basis @ (basis.T @ signal)
+    return np.asarray(rest - basis @ (basis.T @ rest))
 
 
 def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
     """A combination [rows] of normalized S and N without noise but with a gradient, if any."""
     left, _, _ = _singular(noise)
-    uncovered = signal - left @ (left.T @ signal)
-    uncovered -= left @ (left.T @ uncovered)
+    uncovered = _uncovered(signal, left)
     sizes = np.linalg.norm(uncovered, axis=0) / np.maximum(np.linalg.norm(signal, axis=0), 1e-300)
     worst = int(np.argmax(sizes))
     if sizes[worst] <= COVERED:

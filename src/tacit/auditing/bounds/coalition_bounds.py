@@ -19,7 +19,7 @@ from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import ledger_adversary
 from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.bounds.whole_run import whole_run_bound_of
 from tacit.auditing.client_names import client_name
 from tacit.auditing.symbolic.symbols import step_on_symbols
 from tacit.engines.setting import Setting
@@ -96,16 +96,7 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
         stronger = ledger_adversary(adversary)
         if only_sum(run, stronger, victim, SecretRows.of(run, stronger, victim)) is None:
             return []
-        bound = whole_run_bound(
-            algorithm,
-            graph,
-            adversary,
-            victim,
-            steps,
-            clip=setting.task.clip,
-            parameters=setting.task.parameters,
-            delta=delta,
-        )
+        bound = whole_run_bound_of(setting, adversary, victim, steps, delta)
         if bound is None:
             return []
         possible = math.comb(graph.clients, len(example))

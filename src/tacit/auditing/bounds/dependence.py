@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.rounding import orthonormal_basis
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
@@ -23,7 +24,6 @@ from tacit.record.unknowns import Unknown
 
 FOLLOWS = 1e-9  # part of an input that may be missing, relative to it: rounding
 SMALLEST = 1e-3  # of gradients or noise beside the other, below which rounding shows
-NOISELESS = 1e-10  # singular values of normalized rows below this count as zero
 TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
 
 
@@ -152,9 +152,4 @@ class MessageSpans:
         rows[:, [position[u] for u in view.noise]] = view.added[early]
         if not only_noise:
             rows[:, [position[u] for u in view.gradients]] = view.signal[early]
-        rows *= self._units(secrets)
-        sizes = np.linalg.norm(rows, axis=1)
-        rows = rows[sizes > 0] / sizes[sizes > 0, None]
-        _, sizes, span = np.linalg.svd(rows, full_matrices=False)
-        kept: Matrix = span[sizes > NOISELESS]
-        return kept
+        return orthonormal_basis((rows * self._units(secrets)).T).T

@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
+from tacit.auditing.bounds.added_noise import Bound, noiseless_combination
+from tacit.auditing.bounds.composition import composed_bound
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.only_sums import only_sum
-from tacit.auditing.bounds.response import response_bound
-from tacit.auditing.bounds.sampled_noise import sampled_loss
 from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
@@ -169,29 +168,15 @@ def _upper_bound(
     budgets, obstacle = trace_dependence(view, adversary, victim, sensitivity)
     if obstacle is not None:
         return Bound.none(f"{obstacle}: no bound is proved")
-    if budgets:
-        return response_bound(list(budgets.values()), parameters, delta)
-    if not view.gradients:
-        return Bound(0.0, 0.0, "no message depends on the victim's data")
-    if any(gradient.when in run.samplings for gradient in view.gradients):
-        return sampled_bound(view, parameters, delta)
-    if clip is None:
-        return Bound.none("gradients are not clipped, so one client's influence is not bounded")
-    rows = view.signal * clip.sensitivity, view.added * view.deviations
-    if (combination := noiseless_combination(*normalized(*rows))) is not None:
-        # Back to combinations of the messages themselves.
-        sizes = row_sizes(*rows)
-        shown = _format_gradients(view, victim, combination / sizes, adversary.names)
-        return Bound.none(f"{cancels}: {shown}")
-    return total_bound([(noise_loss(clip, view.signal, view.added, view.laws), 1)], clip, delta)
-
-
-def sampled_bound(view: SecretRows, parameters: int, delta: float) -> Bound:
-    """The guarantee per sample for sums over Poisson samples."""
-    if not all(gradient.when in view.run.samplings for gradient in view.gradients):
-        return Bound.none("gradients of samples and of batches are both sent: no bound is proved")
-    loss = sampled_loss(view, parameters)
-    return Bound.none(loss) if isinstance(loss, str) else loss.bound(delta)
+    is_sampled = any(gradient.when in run.samplings for gradient in view.gradients)
+    if clip is not None and view.gradients and not is_sampled:
+        rows = view.signal * clip.sensitivity, view.added * view.deviations
+        if (combination := noiseless_combination(*normalized(*rows))) is not None:
+            # Back to combinations of the messages themselves.
+            sizes = row_sizes(*rows)
+            shown = _format_gradients(view, victim, combination / sizes, adversary.names)
+            return Bound.none(f"{cancels}: {shown}")
+    return composed_bound([(view, list(budgets.values()), 1)], clip, parameters, delta)
 
 
 def _format_gradients(

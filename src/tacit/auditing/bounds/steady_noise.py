@@ -161,7 +161,7 @@ def steady_loss(
     ]:
         return None
     # A field that is not one number per parameter, such as a counter, may change what is done.
-    if any(one.plain_messages or one.has_plain_state or one.nonlinear_steps for one in both):
+    if any(one.plain_messages or one.plain_fields or one.nonlinear_steps for one in both):
         return None
     pure = math.inf
     who = adversary, victim

@@ -28,11 +28,10 @@ import numpy as np
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
+from tacit.auditing.bounds.added_noise import Bound, total_bound
+from tacit.auditing.bounds.composition import Release, composed_bound
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
 from tacit.auditing.bounds.ledger import Ledger, ledger_adversary
-from tacit.auditing.bounds.response import response_bound
-from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
@@ -47,17 +46,7 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
     """The ledger with bounds for all iterations, if the first ones have a bound."""
     if math.isinf(ledger.upper.epsilon):
         return replace(ledger, run_steps=steps)
-    bound = partial(
-        whole_run_bound,
-        setting.algorithm,
-        setting.graph,
-        adversary,
-        ledger.victim,
-        steps,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
-        delta=ledger.delta,
-    )
+    bound = partial(whole_run_bound_of, setting, adversary, ledger.victim, steps, ledger.delta)
     per_sample = None
     source = setting.task.source
     # Through local parameters, a sample has an influence on all later gradients of its client.
@@ -73,6 +62,28 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
     if whole is not None and whole.delta <= ledger.upper.delta and whole.epsilon < least:
         return replace(ledger, run_steps=steps)
     return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
+
+
+def whole_run_bound_of(
+    setting: Setting,
+    adversary: Adversary,
+    victim: int,
+    steps: int,
+    delta: float,
+    uses: int | None = None,
+) -> Bound | None:
+    """`whole_run_bound` of the algorithm, graph and task of a setting."""
+    return whole_run_bound(
+        setting.algorithm,
+        setting.graph,
+        adversary,
+        victim,
+        steps,
+        clip=setting.task.clip,
+        parameters=setting.task.parameters,
+        delta=delta,
+        uses=uses,
+    )
 
 
 def whole_run_bound(
@@ -107,24 +118,20 @@ def whole_run_bound(
     if begin.transcript.messages or representatives is None:
         return None
     first = step_on_symbols(algorithm, graph, 0)
-    if clip is None or first.samplings:
-        # There are no gradients of samples in a state to compare with noise.
-        iterations = _iterations(algorithm, graph, begin, representatives, stronger, victim, 1.0)
-        return _sampled_bound(iterations, parameters, delta) if first.samplings else None
-    unit = clip.sensitivity
+    is_sampled = bool(first.samplings)
+    if clip is None and not is_sampled:
+        return None
+    # There are no gradients of samples in a state to compare with noise.
+    unit = 1.0 if clip is None or is_sampled else clip.sensitivity
     iterations = _iterations(algorithm, graph, begin, representatives, stronger, victim, unit)
-    by_induction = _by_induction(iterations, steps, clip, parameters, delta, uses)
-    if by_induction is not None:
-        return by_induction
+    bound = composed_bound(iterations, clip, parameters, delta, uses)
+    if math.isfinite(bound.epsilon):
+        return bound
     # Without schedules all iterations are alike.
-    if len(representatives) > 1 or algorithm.needs_minimiser:
+    if clip is None or is_sampled or len(representatives) > 1 or algorithm.needs_minimiser:
         return None
     loss = steady_loss(first, begin, stronger, victim, steps, clip, uses)
     return None if loss is None else total_bound([(loss, 1)], clip, delta)
-
-
-# What is seen of an iteration, ε of its non-linear steps, and how many others are like it.
-Iteration = tuple[SecretRows, list[float], int]
 
 
 def _iterations(
@@ -135,7 +142,7 @@ def _iterations(
     stronger: Adversary,
     victim: int,
     sensitivity: float,
-) -> Iterator[Iteration | None]:
+) -> Iterator[Release | None]:
     """All kinds of iterations; None, at last, if the state after one does not follow from messages.
 
     That is where the induction fails.
@@ -153,81 +160,9 @@ def _iterations(
         yield view, list(budgets.values()), times
 
 
-def _by_induction(
-    iterations: Iterator[Iteration | None],
-    steps: int,
-    clip: Clip,
-    parameters: int,
-    delta: float,
-    uses: int | None,
-) -> Bound | None:
-    """The bound if after every iteration the state follows from messages; None if it does not."""
-    losses: list[tuple[NoiseLoss, int]] = []
-    budgets: list[tuple[list[float], int]] = []
-    for iteration in iterations:
-        if iteration is None:
-            return None
-        view, spent, times = iteration
-        if spent:
-            budgets.append((spent, times))
-        if view.gradients:
-            loss = noise_loss(clip, view.signal, view.added, view.laws)
-            if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
-                return None
-            losses.append((loss, times))
-    if budgets and losses:
-        return None
-    if budgets:
-        spent = [budget for each, times in budgets for budget in each * times]
-        if uses is not None and uses < steps:
-            most = max(len(each) for each, _ in budgets)
-            spent = sorted(spent, reverse=True)[: uses * most]
-        return response_bound(spent, parameters, delta)
-    if not losses:
-        return Bound(0.0, 0.0, "no message depends on the victim's data")
-    if uses is not None and uses < steps:
-        losses = [(_worst([loss for loss, _ in losses]), uses)]
-    return total_bound(losses, clip, delta)
-
-
-def _sampled_bound(
-    iterations: Iterator[Iteration | None], parameters: int, delta: float
-) -> Bound | None:
-    """The bound per sample for sums over Poisson samples, by the same induction."""
-    losses: list[SampledLoss] = []
-    for iteration in iterations:
-        if iteration is None:
-            return None
-        view, _, times = iteration
-        loss = sampled_loss(view, parameters)
-        if isinstance(loss, str):
-            return None
-        losses.append(replace(loss, releases=loss.releases * times))
-    worst = SampledLoss(
-        min(loss.noise_multiplier for loss in losses),
-        max(loss.sampling_rate for loss in losses),
-        sum(loss.releases for loss in losses),
-        any(loss.ideal for loss in losses),
-    )
-    return worst.bound(delta)
-
-
 def sample_uses(batches_per_epoch: int, gradients: int) -> int:
     """In how many of so many gradients one sample takes part: at most once in every epoch."""
     return -(-gradients // batches_per_epoch)
-
-
-def _worst(losses: list[NoiseLoss]) -> NoiseLoss:
-    """An iteration that costs at least as much as any of these."""
-    dearest = max(losses, key=lambda loss: float(loss.ratios.sum()))
-    return NoiseLoss(
-        dearest.gradients,
-        max(loss.mu for loss in losses),
-        dearest.ratios,
-        # Costs that are distributed otherwise over the gradients of an iteration do not compare.
-        all(loss.disjoint and loss.gradients == 1 for loss in losses),
-        dearest.why_not,
-    )
 
 
 def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int] | None:
@@ -256,7 +191,7 @@ def _state_is_known(
     """Whether a state follows from the messages so far and from the data of other clients."""
     state = run.states[index].values()
     # A field that is not one number per parameter, such as a counter, may change what is done.
-    if any(rows.shape[1] > len(run.unknowns) for rows in state) or run.has_plain_state:
+    if any(rows.shape[1] > len(run.unknowns) for rows in state) or run.plain_fields:
         return False
     view = SecretRows.of(run, adversary, victim)
     padded = np.concatenate([run.wide(rows) for rows in state])

@@ -12,7 +12,7 @@ from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.canaries.trials import FEWEST, canary_trials
-from tacit.auditing.options import AttackOptions, Progress
+from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
@@ -29,17 +29,15 @@ class CanaryMeasurements:
     Attributes:
         setting: What determines the run.
         run: The same on symbols.
-        steps: Iterations of the whole training, if sample canaries are to be trained on it.
-        options: How many canaries there are.
-        progress: Called with a description, what is done and of how much.
+        options: What the audit covers.
+        effort: How many canaries there are.
         notes: Gets the reason where canaries cannot be measured.
     """
 
     setting: Setting
     run: SymbolicRun
-    steps: int | None
-    options: AttackOptions
-    progress: Progress
+    options: AuditOptions
+    effort: AttackOptions
     notes: list[str]
 
     def of(
@@ -54,12 +52,12 @@ class CanaryMeasurements:
         """
         measured: list[CanaryResult] = []
         # Trials are compared with a bound that depends on the victim's data.
-        if self.options.canary_trials:
+        if self.effort.canary_trials:
             for ledger in ledgers:
                 if 0 < ledger.upper.epsilon < math.inf:
                     result = self._in_trials(adversary, ledger, [*earlier, *measured])
                     measured += self._kept(result, adversary, ledger, "canaries")
-        if self.options.sample_canaries:
+        if self.effort.sample_canaries:
             for ledger in ledgers:
                 result = self._in_one_run(adversary, ledger)
                 measured += self._kept(result, adversary, ledger, "sample canaries")
@@ -73,12 +71,8 @@ class CanaryMeasurements:
         Of sums over samples they are for the whole run if that has a bound and is not too long,
         else for the audited iterations, as all others.
         """
-        options, run, upper, trials = (
-            self.options,
-            self.run,
-            ledger.upper,
-            self.options.canary_trials,
-        )
+        effort, run, upper = self.effort, self.run, ledger.upper
+        trials = effort.canary_trials
         if run.samplings:
             if ledger.whole_run is not None and self.whole_run is not None:
                 run, upper = self.whole_run, ledger.whole_run
@@ -91,16 +85,16 @@ class CanaryMeasurements:
             analysed=(run, upper),
             earlier=earlier,
             trials=trials,
-            seconds=options.seconds,
-            seed=options.seed,
-            device=options.device,
-            progress=self.progress,
+            seconds=effort.seconds,
+            seed=effort.seed,
+            device=effort.device,
+            progress=self.options.report,
         )
 
     @cached_property
     def whole_run(self) -> SymbolicRun | None:
         """All iterations on symbols; None if they are too many."""
-        setting, steps = self.setting, self.steps
+        setting, steps = self.setting, self.options.steps
         if steps is None or setting.graph.clients * steps > WHOLE_RUN:
             return None
         return run_on_symbols(
@@ -114,12 +108,12 @@ class CanaryMeasurements:
                 self.setting,
                 adversary,
                 ledger.victim,
-                count=self.options.sample_canaries,
+                count=self.effort.sample_canaries,
                 iterations=self.run.steps,
-                steps=self.steps,
+                steps=self.options.steps,
                 delta=ledger.delta,
-                seed=self.options.seed,
-                progress=self.progress,
+                seed=self.effort.seed,
+                progress=self.options.report,
             )
         except Misuse as problem:
             return problem.problem.rstrip(".")

@@ -36,40 +36,29 @@ TOO_LONG = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class GradientCanaries:
-    """An objective whose gradients are canaries; it ignores the models.
+class Canaries:
+    """An objective with canaries in place of data.
 
     Attributes:
-        coins: ±1 of each client of each copy, [copies, N].
+        coins: One of each copy [copies, ...].
         directions: The direction of each copy, [copies, P].
-        signs: The sign of each gradient by the number of its batch; 1 where there is none.
-        clip: Gives the length of canaries.
+        clients: The number of clients in a copy.
         dtype: Of models and gradients.
         device: Where they live.
     """
 
     coins: Tensor
     directions: Tensor
-    signs: Mapping[int, float]
-    clip: Clip
+    clients: int
     dtype: torch.dtype
-    device: torch.device | str = "cpu"
-
-    @property
-    def clients(self) -> int:
-        """The number of clients in a copy."""
-        return self.coins.shape[1]
+    device: torch.device | str
 
     def theta0(self) -> Tensor:
-        return _first_models(self)
+        shape = len(self.coins) * self.clients, self.directions.shape[1]
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
-        size = self.signs.get(number, 1.0) * self.clip.bound
-        rows = self.coins[:, :, None] * (size * self.directions)[:, None, :]
-        rows = rows.reshape(theta.shape).to(self.device, self.dtype)
-        # As every gradient: rounding must not make it longer than the bound.
-        rows = self.clip.clip_(rows)
-        return rows if out is None else out.copy_(rows)
+        raise NotImplementedError("these canaries are for sums over samples")
 
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
@@ -82,29 +71,37 @@ class GradientCanaries:
 
 
 @dataclass(frozen=True, eq=False)
-class SampleCanaries:
-    """An objective with a canary among the victim's data, or without, in every copy.
+class GradientCanaries(Canaries):
+    """Gradients that are canaries, whatever the models are; coins are ±1 of each client.
 
     Attributes:
-        coins: Whether the canary is there, bool [copies].
-        directions: The direction of each copy's canary, [copies, P].
-        clients: The number of clients in a copy.
-        victim: The client of a copy that has the canary or not.
-        sums: Draws, clips and sums the samples of the victims of all copies.
-        dtype: Of models and gradients.
-        device: Where they live.
+        signs: The sign of each gradient by the number of its batch; 1 where there is none.
+        clip: Gives the length of canaries.
     """
 
-    coins: Tensor
-    directions: Tensor
-    clients: int
+    signs: Mapping[int, float]
+    clip: Clip
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        size = self.signs.get(number, 1.0) * self.clip.bound
+        rows = self.coins[:, :, None] * (size * self.directions)[:, None, :]
+        rows = rows.reshape(theta.shape).to(self.device, self.dtype)
+        # As every gradient: rounding must not make it longer than the bound.
+        rows = self.clip.clip_(rows)
+        return rows if out is None else out.copy_(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SampleCanaries(Canaries):
+    """A canary among the victim's data, or none, in every copy: coins are bool [copies].
+
+    Attributes:
+        victim: The client of a copy that has the canary or not.
+        sums: Draws, clips and sums the samples of the victims of all copies.
+    """
+
     victim: int
     sums: HostedObjective
-    dtype: torch.dtype
-    device: torch.device | str = "cpu"
-
-    def theta0(self) -> Tensor:
-        return _first_models(self)
 
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
@@ -118,15 +115,6 @@ class SampleCanaries:
         out = torch.empty_like(theta) if out is None else out
         out.zero_()[self.victim :: self.clients] = of_victims
         return out
-
-    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
-        raise NotImplementedError("these canaries are for sums over samples")
-
-    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
-        raise NotImplementedError("these canaries are for sums over samples")
-
-
-Canaries = GradientCanaries | SampleCanaries
 
 
 def random_gradients(
@@ -142,7 +130,7 @@ def random_gradients(
     """Client canaries with fair coins [copies, clients] and random directions [copies, width]."""
     coins = np.random.default_rng((seed, 0)).choice((-1.0, 1.0), (copies, clients))
     directions = random_directions(copies, width, clip, seed)
-    return GradientCanaries(torch.as_tensor(coins), directions, signs, clip, dtype, device)
+    return GradientCanaries(torch.as_tensor(coins), directions, clients, dtype, device, signs, clip)
 
 
 def random_samples(
@@ -164,7 +152,7 @@ def random_samples(
     task = replace(Task(start, [samples[:1]], loss=inner_product, batch_size=1), parts=parts)
     loader = task.loader(torch.arange(copies), 0, device)
     sums = HostedObjective(task, range(copies), loader, "stacked", 0, device)
-    return SampleCanaries(coins, directions, clients, victim, sums, dtype, device)
+    return SampleCanaries(coins, directions, clients, dtype, device, victim, sums)
 
 
 def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
@@ -185,8 +173,3 @@ def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
 def inner_product(theta: Tensor, x: Tensor) -> Tensor:
     """The mean of ⟨θ, x⟩ over a batch [b, P]."""
     return (x @ theta).mean()
-
-
-def _first_models(canaries: Canaries) -> Tensor:
-    shape = len(canaries.coins) * canaries.clients, canaries.directions.shape[1]
-    return torch.zeros(shape, dtype=canaries.dtype, device=canaries.device)

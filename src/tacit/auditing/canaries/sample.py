@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,15 +28,14 @@ from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.membership_scores import loss_score
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.bounds.whole_run import whole_run_bound_of
 from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import one_run_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
-from tacit.auditing.symbolic.replay import replay, without
-from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.symbolic.replay import checked_run, without
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
@@ -102,10 +101,7 @@ def sample_canaries(
         simulation.step()
         if progress is not None:
             progress("training with canaries", done, total)
-    run = run_on_symbols(
-        setting.algorithm, setting.graph, iterations, common_start=setting.start_alike
-    )
-    mismatches = replay(setting.algorithm, setting.graph, run, width=setting.task.parameters)
+    run, mismatches = checked_run(setting, iterations)
     loss = planted.task.loss
     assert isinstance(loss, ModuleLoss)  # checked by draw_samples
     loss = loss.evaluated()
@@ -114,15 +110,13 @@ def sample_canaries(
         trained = simulation.state.theta[min(who.corrupt)].cpu()
     leakage = Leakage(Knowledge(without(run, mismatches), who), victim)
     scores, scored_by = _scores(loss, samples, leakage, transcript, trained)
-    task = setting.task
-    shared: dict[str, Any] = {"clip": task.clip, "parameters": task.parameters, "delta": delta}
-    upper: Bound | None
+    upper: Bound | None = None
     if total == iterations:
-        upper = compute_ledger(run, who, victim, mismatches=mismatches, **shared).upper
-    elif mismatches:
-        upper = None
-    else:
-        upper = whole_run_bound(setting.algorithm, setting.graph, who, victim, total, **shared)
+        clip, parameters = setting.task.clip, setting.task.parameters
+        bound = partial(compute_ledger, run, who, victim, clip=clip, parameters=parameters)
+        upper = bound(delta=delta, mismatches=mismatches).upper
+    elif not mismatches:
+        upper = whole_run_bound_of(setting, who, victim, total, delta)
     lower = one_run_bound(scores, samples.coins.numpy(), delta, confidence)
     return CanaryResult(
         "sample",

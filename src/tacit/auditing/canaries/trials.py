@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,8 +38,8 @@ from tacit.auditing.client_names import client_name
 from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import independent_trials_bound
 from tacit.auditing.symbolic.leakage import check_victim
-from tacit.auditing.symbolic.replay import replay
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.replay import checked_run
+from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox, derive_key
@@ -184,16 +185,9 @@ def _analyse(
     setting: Setting, adversary: Adversary, victim: int, iterations: int, delta: float
 ) -> tuple[SymbolicRun, Bound]:
     """The run on symbols and its ledger's bound, as an audit computes them."""
-    algorithm, graph, task = setting.algorithm, setting.graph, setting.task
-    check_victim(victim, graph.clients)
-    run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
-    ledger = compute_ledger(
-        run,
-        adversary,
-        victim,
-        clip=task.clip,
-        parameters=task.parameters,
-        delta=delta,
-        mismatches=replay(algorithm, graph, run, width=task.parameters),
-    )
+    clip, parameters = setting.task.clip, setting.task.parameters
+    check_victim(victim, setting.graph.clients)
+    run, mismatches = checked_run(setting, iterations)
+    bound = partial(compute_ledger, run, adversary, victim, clip=clip, parameters=parameters)
+    ledger = bound(delta=delta, mismatches=mismatches)
     return run, ledger.upper

@@ -210,12 +210,12 @@ class LinearKnowledge:
         remaining = tuple((unknown, x) for unknown, x in terms if abs(x) > EXACT)
         return Estimate("noisy", variance, self._combination(coordinates[0], vector), remaining)
 
-    def noise_alone(self, most: int = CHECKS) -> list[tuple[Combination, float]]:
+    def noise_alone(self) -> list[tuple[Combination, float]]:
         """Combinations of messages in which all secrets cancel, and the variance of their noise."""
         if not self._is_noise.any():
             return []
         *_, free = self._decomposition
-        chosen = free[:, :: -(-free.shape[1] // most) or 1].T
+        chosen = free[:, :: -(-free.shape[1] // CHECKS) or 1].T
         nothing = np.zeros(len(self.run.unknowns))
         deviations = (chosen @ self._noise_basis) * self._deviations
         variances = np.square(deviations).sum(axis=1)

@@ -13,8 +13,9 @@ certain numbers, can still deceive the audit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from tacit.core.hosted_clients import Sampling
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import NoiseRows
-from tacit.engines.changing_network import keep_absent
+from tacit.engines.setting import Setting
 from tacit.graph import Graph, World
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_unknowns
@@ -74,12 +75,14 @@ def replay(
     widths = [WIDTH] * len(sizes)
     # As wide as the model, as far as memory allows.
     widths[0] = min(width, max(WIDTH, int(MOST_NUMBERS / max(1, len(run.unknowns)))))
-    runs = [
-        _replayed(algorithm, graph, run, seed, size, wide, widths[0])
-        for seed, (size, wide) in enumerate(zip(sizes, widths, strict=True))
-    ]
+    on_numbers = partial(_Replay, algorithm, graph, run)
+    with failures_located(algorithm.name):
+        runs = [
+            _replayed(partial(on_numbers, seed, size), wide, widths[0])
+            for seed, (size, wide) in enumerate(zip(sizes, widths, strict=True))
+        ]
     # The same initial models and noise with other gradients.
-    other = _Replay(algorithm, graph, run, 0, sizes[0], widths[0], gradients=1)
+    other = on_numbers(0, sizes[0], widths[0], gradients=1)
     for mismatch in (
         *(mismatch for one in runs for mismatch in one.mismatches()),
         *_hidden_inputs(runs[0].clients, other.clients),
@@ -89,23 +92,21 @@ def replay(
     return list(found.values())
 
 
-def _replayed(
-    algorithm: Algorithm,
-    graph: Graph | World,
-    run: SymbolicRun,
-    seed: int,
-    size: float,
-    width: int,
-    widest: int,
-) -> _Replay:
+def checked_run(setting: Setting, iterations: int) -> tuple[SymbolicRun, list[Mismatch]]:
+    """A run on symbols with all its messages, and what it computes otherwise on numbers."""
+    algorithm, world = setting.algorithm, setting.world
+    run = run_on_symbols(algorithm, world, iterations, common_start=setting.start_alike)
+    return run, replay(algorithm, world, run, width=setting.task.parameters)
+
+
+def _replayed(on_numbers: Callable[[int], _Replay], width: int, widest: int) -> _Replay:
     """A run on numbers: of few numbers in a row, or of all where non-linear steps need them."""
-    with failures_located(algorithm.name):
-        try:
-            return _Replay(algorithm, graph, run, seed, size, width)
-        except Exception:
-            if width == widest:
-                raise
-            return _Replay(algorithm, graph, run, seed, size, widest)
+    try:
+        return on_numbers(width)
+    except Exception:
+        if width == widest:
+            raise
+        return on_numbers(widest)
 
 
 def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Mismatch]:
@@ -319,12 +320,8 @@ class _Replay:
         state = algorithm.start(here)
         self.states = [tensors_of(state)]
         for t in range(run.steps):
-            recorder.set_tick(t + 1)
             clients.tick = t + 1
-            moment, before = surroundings.enter(t), state
-            state = algorithm.step(state, here.at(t, surroundings.neighbourhood))
-            if moment.present is not None:
-                state = keep_absent(tensors_of(before), state, moment.present)
+            state, _ = surroundings.step(here, state, t)
             self.states.append(tensors_of(state))
         held = [self._held(unknown) for unknown in run.unknowns]
         self.missing = [u for u, row in zip(run.unknowns, held, strict=True) if row is None]

@@ -22,7 +22,7 @@ from tacit.record.unknowns import Unknown
 
 ZERO = 1e-8  # singular values below this are zero, for bases of unit rows
 MOST_PAIRS = 20_000
-MOST_GROUPS = 300
+MOST_GROUPS = 300  # of each size that are examined, in order of the clients' numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,6 @@ def known_group_sums(
     knowledge: LinearKnowledge,
     gradients: dict[int, list[Unknown]],
     victim: int,
-    most: int = MOST_GROUPS,
 ) -> list[tuple[tuple[Unknown, ...], tuple[float, ...]]]:
     """Combinations of the gradients of the victim and one or two other honest clients.
 
@@ -68,7 +67,6 @@ def known_group_sums(
         knowledge: What the adversary knows.
         gradients: The gradients of each honest client that may be in a group.
         victim: The client in every group.
-        most: How many groups of each size are examined, in order of the clients' numbers.
     """
     others = [client for client in sorted(gradients) if client != victim]
     alone = known_subspace(knowledge, gradients[victim])
@@ -76,7 +74,7 @@ def known_group_sums(
     found: dict[tuple[int, ...], KnownSubspace] = {(victim,): alone}
     sums = []
     for size in (1, 2):
-        chosen = list(islice(combinations(others, size), most))
+        chosen = list(islice(combinations(others, size), MOST_GROUPS))
         groups = [(victim, *others) for others in chosen]
         # With the victim more is known than of the victim alone and of the others alone.
         more = dimension(groups) > dimension(chosen) + alone.dimension

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.fixed_point import IntegerRows
 from tacit.core.here import Network
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.rows import Sent, received
-from tacit.engines.changing_network import ChangingNetwork
+from tacit.engines.changing_network import ChangingNetwork, keep_absent
 from tacit.graph import Graph, Moment, World
 from tacit.record.transcript import Transcript, TranscriptRecorder
 
@@ -33,6 +36,15 @@ class Surroundings:
             self._network = ChangingNetwork(DenseNetwork, algorithm.tolerates.uses_once)
         self.recorder = TranscriptRecorder(self._network, transcript, self.neighbourhood)
         self.enter(0)
+
+    def step(self, here: HostedClients, state: Any, t: int) -> tuple[Any, Moment]:
+        """Do iteration t; absent clients keep their state."""
+        self.recorder.set_tick(t + 1)
+        moment = self.enter(t)
+        after = self._algorithm.step(state, here.at(t, self.neighbourhood))
+        if moment.present is not None:
+            after = keep_absent(tensors_of(state), after, moment.present)
+        return after, moment
 
     def enter(self, t: int) -> Moment:
         """Go to iteration t."""

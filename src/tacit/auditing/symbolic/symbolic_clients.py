@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -189,40 +191,40 @@ class SymbolicHere(UnroundedClients):
 
     def rate(self, rate: Rate) -> float:
         if callable(rate):
-            object.__getattribute__(self, "objective").schedules.append(rate)
+            self._clients.schedules.append(rate)
         return rate_at(rate, object.__getattribute__(self, "t"))
 
     def grad(self, theta: Tensor, local: int = 0) -> Tensor:
-        clients = object.__getattribute__(self, "objective")
-        used = clients.uses_iteration
-        gradients = super().grad(theta, local)
-        clients.uses_iteration = used
-        return gradients
+        with self._unnoticed():
+            return super().grad(theta, local)
 
     def sampled_sum(self, theta: Tensor, rule: SamplingRule, local: int) -> Tensor:
-        clients = object.__getattribute__(self, "objective")
-        used = clients.uses_iteration
-        sums = super().sampled_sum(theta, rule, local)
-        clients.uses_iteration = used
-        return sums
+        with self._unnoticed():
+            return super().sampled_sum(theta, rule, local)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
-        clients = object.__getattribute__(self, "objective")
-        used = clients.uses_iteration
-        found = super().minimise(linear, curvature)
-        clients.uses_iteration = used
-        return found
+        with self._unnoticed():
+            return super().minimise(linear, curvature)
 
     def with_network(self, net: Network) -> Self:
-        clients = object.__getattribute__(self, "objective")
-        used = clients.uses_iteration
-        here = super().with_network(net)
-        clients.uses_iteration = used
-        return here
+        with self._unnoticed():
+            return super().with_network(net)
+
+    @contextmanager
+    def _unnoticed(self) -> Iterator[None]:
+        """Read the iteration where it is not the algorithm that asks."""
+        used = self._clients.uses_iteration
+        yield
+        self._clients.uses_iteration = used
 
     def encoded_with(self, code: FixedPoint, rows: Tensor) -> None:
-        clients = object.__getattribute__(self, "objective")
+        clients = self._clients
         clients.rounding = max(clients.rounding, clients.relative_rounding(code, rows))
+
+    @property
+    def _clients(self) -> SymbolicClients:
+        clients: SymbolicClients = object.__getattribute__(self, "objective")
+        return clients
 
     @property
     def _tick(self) -> int:

@@ -30,7 +30,6 @@ from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.noise import Noise
 from tacit.core.schedules import Schedule
-from tacit.engines.changing_network import keep_absent
 from tacit.graph import Graph, World
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import NO_CLIENT, Unknown, client_unknowns
@@ -73,11 +72,6 @@ class SymbolicRun:
     @cached_property
     def columns(self) -> dict[Unknown, int]:
         return {unknown: column for column, unknown in enumerate(self.unknowns)}
-
-    @property
-    def has_plain_state(self) -> bool:
-        """Whether a field of the state is not one number per parameter."""
-        return bool(self.plain_fields)
 
     @property
     def clients(self) -> int:
@@ -165,9 +159,7 @@ def step_on_symbols(
 ) -> SymbolicRun:
     """Run iteration t alone, or `steps` from there, from a state of unknowns of kind "theta0"."""
     world = World(graph)
-    counter = SymbolTable(NARROW)
-    engine = _SymbolicEngine(algorithm, world, Keep(), counter, False)
-    start = engine.start()
+    start = _SymbolicEngine(algorithm, world, Keep(), SymbolTable(NARROW), False).start()
     rows = {name: len(value) for name, value in tensors_of(start).items()}
 
     def run(table: SymbolTable) -> SymbolicRun:
@@ -202,10 +194,14 @@ class _SymbolicEngine:
         self._transcript = Transcript(keep)
         self._surroundings = surroundings = Surroundings(world, algorithm, self._transcript)
         hood = surroundings.neighbourhood
-        self._recorder = surroundings.recorder
         self._clients = clients = SymbolicClients(table, hood.ids, common_start, self._transcript)
         self.here = SymbolicHere(
-            hood, self._recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
+            hood,
+            surroundings.recorder,
+            clients,
+            clients,
+            algorithm.gradients_per_step,
+            clients.nonlinear,
         )
         self._unused: set[Unknown] = set()
         self._states: list[dict[str, Tensor]] = []
@@ -218,15 +214,11 @@ class _SymbolicEngine:
             return self._algorithm.start(self.here)
 
     def step(self, state: Any, t: int) -> Any:
-        self._recorder.set_tick(t + 1)
         self._clients.set_tick(t + 1)
-        moment, taken = self._surroundings.enter(t), set(self._clients.points)
-        here = self.here.at(t, self._surroundings.neighbourhood)
-        before = state
+        taken = set(self._clients.points)
         with failures_located(self._algorithm.name):
-            state = self._algorithm.step(state, here)
+            state, moment = self._surroundings.step(self.here, state, t)
         if moment.present is not None:
-            state = keep_absent(tensors_of(before), state, moment.present)
             absent = torch.as_tensor(np.flatnonzero(~moment.present))
             for number in self._clients.points.keys() - taken:
                 self._unused |= set(client_unknowns("gradient", number, absent))

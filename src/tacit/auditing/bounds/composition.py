@@ -1,0 +1,109 @@
+"""The guarantee for releases in turn, each from a state that earlier messages determine.
+
+The ledger has one release, all audited iterations together; the bound of a whole run has one for
+each kind of iteration, and how many are like it. What a release costs is the same whatever the
+earlier ones were, so the costs compose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
+from tacit.auditing.bounds.response import response_bound
+from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
+from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.privacy.clipping import Clip
+
+# What is seen, ε of each coordinate of the non-linear steps, and how many others are like it.
+Release = tuple[SecretRows, list[float], int]
+
+
+def composed_bound(
+    releases: Iterable[Release | None],
+    clip: Clip | None,
+    parameters: int,
+    delta: float,
+    uses: int | None = None,
+) -> Bound:
+    """The bound for all releases.
+
+    Args:
+        releases: What is released. None if the state after one does not follow from messages: then
+            costs do not compose.
+        clip: How gradients are clipped; None if they are not.
+        parameters: P, the number of coordinates of a gradient.
+        delta: δ of the bound, where it is not pure.
+        uses: In how many releases the secret takes part at most; None if in all of them.
+    """
+    count = 0
+    budgets: list[tuple[list[float], int]] = []
+    losses: list[tuple[NoiseLoss, int]] = []
+    sampled: list[SampledLoss] = []
+    for release in releases:
+        if release is None:
+            return Bound.none("the state does not follow from messages: no bound is proved")
+        view, spent, times = release
+        count += times
+        if spent:
+            budgets.append((spent, times))
+        is_sampled = [gradient.when in view.run.samplings for gradient in view.gradients]
+        if any(is_sampled):
+            if not all(is_sampled):
+                why = "gradients of samples and of batches are both sent: no bound is proved"
+                return Bound.none(why)
+            cost = sampled_loss(view, parameters)
+            if isinstance(cost, str):
+                return Bound.none(cost)
+            sampled.append(replace(cost, releases=cost.releases * times))
+        elif view.gradients:
+            if clip is None:
+                why = "gradients are not clipped, so one client's influence is not bounded"
+                return Bound.none(why)
+            loss = noise_loss(clip, view.signal, view.added, view.laws)
+            losses.append((loss, times))
+            if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
+                return total_bound(losses, clip, delta)
+    if sum(map(bool, (budgets, losses, sampled))) > 1:
+        return Bound.none("gradients of the victim are sent in different ways: no bound is proved")
+    if sampled:
+        return _worst_sampled(sampled).bound(delta)
+    is_limited = uses is not None and uses < count
+    if budgets:
+        spent = [budget for each, times in budgets for budget in each * times]
+        if uses is not None and is_limited:
+            most = max(len(each) for each, _ in budgets)
+            spent = sorted(spent, reverse=True)[: uses * most]
+        return response_bound(spent, parameters, delta)
+    if not losses:
+        return Bound(0.0, 0.0, "no message depends on the victim's data")
+    assert clip is not None  # checked above
+    if uses is not None and is_limited:
+        losses = [(_worst([loss for loss, _ in losses]), uses)]
+    return total_bound(losses, clip, delta)
+
+
+def _worst_sampled(losses: list[SampledLoss]) -> SampledLoss:
+    """Releases that cost at least as much as these in turn, all with the same noise."""
+    return SampledLoss(
+        min(loss.noise_multiplier for loss in losses),
+        max(loss.sampling_rate for loss in losses),
+        sum(loss.releases for loss in losses),
+        any(loss.ideal for loss in losses),
+    )
+
+
+def _worst(losses: list[NoiseLoss]) -> NoiseLoss:
+    """A release that costs at least as much as any of these."""
+    dearest = max(losses, key=lambda loss: float(loss.ratios.sum()))
+    return NoiseLoss(
+        dearest.gradients,
+        max(loss.mu for loss in losses),
+        dearest.ratios,
+        # Costs that are distributed otherwise over the gradients of an iteration do not compare.
+        all(loss.disjoint and loss.gradients == 1 for loss in losses),
+        dearest.why_not,
+    )
