@@ -17,6 +17,7 @@ from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
 from tacit.data.formats.raw import RawDataset
 from tacit.data.hold_out import held_out
+from tacit.data.partitions import WITHOUT_CLASSES, Partition, partition
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,57 @@ class Split:
     def __repr__(self) -> str:
         return f"Split({len(self):,} samples of shape {tuple(self.x.shape[1:])})"
 
-    def parts(self, indices: Sequence[Any]) -> list[ClientPart]:
-        """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
+    def parts(
+        self,
+        division: str | Partition | Sequence[Any],
+        clients: int | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> list[ClientPart]:
+        """The samples of each client, for a task.
+
+        Args:
+            division: A name such as "iid", "quantity" or "dirichlet", a partition of
+                `tacit.data`, or the numbers of each client's samples.
+            clients: Number of clients, for a name.
+            seed: Seed of the draws, for a name.
+            options: What the partition of that name needs, such as `alpha=0.3`; and `minimum`, the
+                smallest number of samples per client.
+
+        Example:
+            >>> import tacit
+            >>> digits = tacit.data.load("mnist-mini")
+            >>> [len(labels) for _, labels in digits.train.parts("iid", clients=4)]
+            [500, 500, 500, 500]
+        """
+        chosen: Any = division
+        if isinstance(division, str):
+            chosen = self._partition(division, clients, seed, options)
+        elif clients is not None or options:
+            given = "clients" if clients is not None else next(iter(options))
+            raise Misuse(
+                f"{given} is given with a partition that is made already.",
+                'Leave it out, or give a name: parts("iid", clients=5).',
+            )
+        indices = chosen.indices if isinstance(chosen, Partition) else chosen
         rows = torch.arange(len(self))
         return [ClientPart.of(self, rows[index]) for index in indices]
+
+    def _partition(
+        self, name: str, clients: int | None, seed: int, options: dict[str, Any]
+    ) -> Partition:
+        if clients is None:
+            raise Misuse(
+                "The number of clients is not given.", f'Give it: parts("{name}", clients=5).'
+            )
+        if self.numeric and name not in WITHOUT_CLASSES:
+            raise Misuse(
+                f"The partition {name!r} divides classes, but the label is a number.",
+                'Choose "iid" or "quantity".',
+            )
+        # Numbers to predict count as one class.
+        labels = np.zeros(len(self), np.int64) if self.numeric else self.y.numpy()
+        return partition(name, labels, clients, seed=seed, **options)
 
 
 class ClientPart(tuple[Tensor, Tensor]):

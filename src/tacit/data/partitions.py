@@ -197,6 +197,9 @@ _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
     "explicit": (explicit, "indices"),
 }
 
+# Kinds of partitions that also divide samples with numbers to predict.
+WITHOUT_CLASSES = ("iid", "quantity", "explicit")
+
 
 def option_of(kind: str) -> str | None:
     """The name of the only option of a kind of partition, if it has one."""

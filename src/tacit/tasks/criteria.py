@@ -9,11 +9,29 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, unknown_name
 
 IGNORED = -100  # torch's default of ignore_index
 
 Criterion = Callable[..., Tensor]
+
+
+LOSSES: dict[str, Criterion] = {
+    "cross-entropy": functional.cross_entropy,
+    "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
+    "mse": functional.mse_loss,
+    "l1": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
+
+
+def find_loss(loss: str | Criterion) -> Criterion:
+    """The loss of this name; a function is returned as it is."""
+    if not isinstance(loss, str):
+        return loss
+    if loss not in LOSSES:
+        raise unknown_name(f"There is no loss {loss!r}.", loss, LOSSES)
+    return LOSSES[loss]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from tacit.core.checks import check_choice
 from tacit.core.errors import Misuse
 from tacit.data.augmentation import Augment
 from tacit.data.dataset import Dataset, Target
-from tacit.tasks.criteria import check_loss
+from tacit.models.building import build
+from tacit.tasks.criteria import check_loss, find_loss
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.finite import check_finite
 from tacit.tasks.fitting import Fit, check_augment, fit, held_out, held_out_per_client
@@ -41,35 +42,39 @@ class _ClientData:
     disclosure: str
     test: Any
     target: Target | None
+    classes: int | None = None
     names: tuple[str, ...] = ()
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
 
 def module_task(
-    module: nn.Module,
+    model: nn.Module | str,
     clients: Sequence[Any] | Parts | Dataset,
     *,
-    loss: Callable[..., Tensor] | None,
+    loss: str | Callable[..., Tensor] | None,
     batch_size: int | None,
     test: Any,
-    init: Init,
+    init: Init | None,
     augment: Augment | None,
     local: Sequence[str] | None,
     local_lr: float | None,
     target: Target | None,
 ) -> Objective:
     """The task of training a module; see `Task`."""
+    if init is None:
+        init = "same" if isinstance(model, str) else "module"
     check_choice("init", init, ("module", "same", "independent"))
-    criterion = functional.cross_entropy if loss is None else loss
+    criterion = functional.cross_entropy if loss is None else find_loss(loss)
     check_loss(criterion)
     data = _read(clients, test, target)
+    if len(data.held.arrays) <= data.layout.count:
+        raise Misuse("The clients' data are inputs only.", "Give (inputs, targets) per client.")
+    module = _build(model, data) if isinstance(model, str) else model
     if data.target is not None:
-        own_loss = None if criterion is functional.cross_entropy else loss
+        own_loss = None if criterion is functional.cross_entropy else criterion
         regression = Regression.of(module, data.target, own_loss)
         module, criterion = regression.module, regression.loss
         local = local and [f"{regression.prefix}{name}" for name in local]
-    if len(data.held.arrays) <= data.layout.count:
-        raise Misuse("The clients' data are inputs only.", "Give (inputs, targets) per client.")
     flat = FlatModule(module, data.layout)
     if init != "module":
         # Fails now, not in the middle of a run, if a layer cannot draw its parameters.
@@ -108,7 +113,7 @@ def _read(clients: Any, test: Any, target: Target | None) -> _ClientData:
     if not clients.owners:
         raise Misuse(
             f"The samples of dataset {clients.name} have no owners.",
-            "Divide them: dataset.train.parts(tacit.data.iid(…).indices).",
+            'Divide them: dataset.train.parts("iid", clients=5).',
         )
     if test is None:
         test = clients.client_tests or (clients.test.x, clients.test.y)
@@ -118,9 +123,29 @@ def _read(clients: Any, test: Any, target: Target | None) -> _ClientData:
         clients.disclosure,
         test,
         target or clients.target,
+        clients.classes,
         clients.clients,
         clients.preprocessing,
     )
+
+
+def _build(name: str, data: _ClientData) -> nn.Module:
+    """The model of this name for inputs and targets like the clients'."""
+    inputs, targets = data.held.arrays[0], data.held.arrays[-1]
+    outputs = data.classes
+    if data.target is not None:
+        outputs = 1
+    elif outputs is None:
+        if targets.is_floating_point() or not len(targets):
+            raise Misuse(
+                f"The targets do not say how many outputs the model {name!r} needs.",
+                "Give a torch.nn.Module, or a `target` to predict one number.",
+            )
+        outputs = int(targets.max()) + 1
+    # The weights of a named model do not depend on what was drawn before, nor change it.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build(name, inputs.shape[1:], outputs)
 
 
 def _evaluation(

@@ -17,13 +17,13 @@ from tacit.tasks.vector_task import vector_task
 
 
 def Task(
-    model: nn.Module | Tensor,
+    model: nn.Module | str | Tensor,
     clients: Sequence[Any] | Parts | Dataset,
     *,
-    loss: Callable[..., Tensor] | None = None,
+    loss: str | Callable[..., Tensor] | None = None,
     batch_size: int | None = None,
     test: Any = None,
-    init: Init = "module",
+    init: Init | None = None,
     augment: Augment | None = None,
     local: Sequence[str] | None = None,
     local_lr: float | None = None,
@@ -34,6 +34,7 @@ def Task(
     Args:
         model: A module, which must be a pure function of its parameters and inputs, but for
             dropout, whose masks are drawn from keys of the samples: see `models.keyed`. Or the
+            name of a model of `tacit.models`, such as "cnn2", which fits itself to the data. Or the
             first vector θ⁰ [P] of all clients, or one row per client [N, P]; then `loss` is
             `loss(theta, *arrays)` of theta [P] and a client's arrays.
         clients: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]), where
@@ -44,15 +45,15 @@ def Task(
             client; a loss with exactly two parameters gets several arrays as one tuple.
         loss: `loss(output, targets)`, a mean over the batch; default: cross-entropy, which fits
             itself to outputs [B, classes], [B, tokens, classes], and one logit for two classes.
-            With a `target`, it is a loss of standardised numbers, by default the mean squared
-            error.
+            Or a name: "cross-entropy", "binary-cross-entropy", "mse", "l1" or "huber". With a
+            `target`, it is a loss of standardised numbers, by default the mean squared error.
         batch_size: Samples per gradient. None: every gradient uses all data of its client.
         test: Held-out (inputs, targets), or a list with one such pair per client; all models
             are evaluated on all of them. None: models are evaluated on their clients' own
             data.
         init: Initial models: the module's own weights ("module"), one random draw for all
             clients ("same"), or one per client ("independent"). Draws depend on the seed of
-            the run.
+            the run. Default: "module" for modules, "same" for models by name.
         augment: Random changes of the images of every gradient; not in evaluation.
         local: Parameters that stay local: names of parameters or modules, such as ["head"], or
             patterns such as "*.bias". Each client trains its own by plain gradient steps, and
@@ -73,13 +74,15 @@ def Task(
         >>> parts = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
         >>> tacit.Task(torch.nn.Linear(4, 3), parts, batch_size=10)
         Objective(5 clients, 15 parameters, batches of 10)
+        >>> tacit.Task("linear", parts, batch_size=10)
+        Objective(5 clients, 15 parameters, batches of 10)
 
         >>> def loss(theta, x):
         ...     return (theta - x).square().sum()
         >>> tacit.Task(torch.zeros(2), [torch.randn(2) for _ in range(5)], loss=loss)
         Objective(5 clients, 2 parameters, full gradients)
     """
-    if isinstance(model, nn.Module):
+    if isinstance(model, nn.Module | str):
         return module_task(
             model,
             clients,
@@ -95,7 +98,7 @@ def Task(
     _check_vector(model)
     of_modules: dict[str, Any] = {
         "test": test,
-        "init": None if init == "module" else init,
+        "init": init,
         "augment": augment,
         "local": local,
         "local_lr": local_lr,
@@ -107,9 +110,10 @@ def Task(
                 f"{name} is given, but the model is a vector.",
                 f"Leave {name} out, or give a torch.nn.Module.",
             )
-    if loss is None:
+    if loss is None or isinstance(loss, str):
+        given = "no loss is given" if loss is None else f"loss is {loss!r}"
         raise Misuse(
-            "The model is a vector, and no loss is given.",
+            f"The model is a vector, and {given}.",
             "Give loss(theta, *arrays), a function of the vector and a client's arrays.",
         )
     if isinstance(clients, Dataset | Parts):
@@ -122,7 +126,7 @@ def Task(
 
 def _check_vector(model: Any) -> None:
     """Raise Misuse if this cannot be a vector."""
-    if callable(model) or isinstance(model, str | dict | None):
+    if callable(model) or isinstance(model, dict | None):
         kind = model.__name__ if isinstance(model, type) else f"a {type(model).__name__}"
         raise Misuse(
             f"model is {kind}.",

@@ -11,7 +11,7 @@ import tacit
 def run():
     """Two iterations of five clients on a ring, without noise."""
     digits = tacit.data.load("mnist-mini")
-    parts = digits.train.parts(tacit.data.iid(len(digits.train), clients=5).indices)
+    parts = digits.train.parts("iid", clients=5)
     model = tacit.models.build("mlp", shape=(1, 28, 28), classes=10, hidden=[4])
     task = tacit.Task(model, parts, batch_size=2, init="same")
     graph = tacit.Topology.ring(5).mixing("metropolis")

@@ -627,7 +627,7 @@ def test_hold_out_is_stratified_and_keyed_by_the_name() -> None:
 def test_what_was_disclosed_goes_with_the_parts(tmp_path: Path) -> None:
     table = {"x": [float(k) for k in range(40)], "y": [0, 1] * 20}
     dataset = from_tables(table, label="y", classes=2)
-    parts = dataset.train.parts(tacit.data.iid(len(dataset.train), clients=3).indices)
+    parts = dataset.train.parts("iid", clients=3)
     task = tacit.Task(torch.nn.Linear(1, 2), parts[1:] + parts[:1], batch_size=4)
     assert "sums of squares of 1 column" in dataset.disclosure
     assert task.disclosure == dataset.disclosure

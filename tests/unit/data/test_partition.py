@@ -5,8 +5,10 @@ import pytest
 import torch
 from hypothesis import assume, given, strategies as st
 
+from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
 from tacit.data import classes_per_client, explicit, iid, missing_classes, partition, quantity
+from tacit.data import Split
 from tacit.data.allocation import raise_to_minimum, split_proportionally, take_from_largest
 
 seeds = st.integers(0, 2**32)
@@ -323,3 +325,34 @@ def test_split_proportionally(weights, clients, data):
     if movable.any() and open_to_more.any():
         per_share = weights / shares
         assert per_share[movable].min() >= (weights / (shares + 1))[open_to_more].max() - 1e-9
+
+
+class TestPartsOfASplit:
+    def split(self, numeric=False):
+        labels = torch.arange(24) % 3
+        return Split(torch.rand(24, 2), labels.float() if numeric else labels, numeric=numeric)
+
+    def test_a_name_a_partition_and_indices_are_the_same(self):
+        split = self.split()
+        made = partition("classes", split.y.numpy(), 3, seed=2, k=1)
+        named = split.parts("classes", clients=3, seed=2, k=1)
+        for other in (split.parts(made), split.parts(made.indices)):
+            for one, same in zip(named, other, strict=True):
+                assert torch.equal(one.rows, same.rows)
+        assert [len(part.rows) for part in self.split(numeric=True).parts("iid", clients=3)] == [8] * 3
+
+    @pytest.mark.parametrize(
+        ("arguments", "options", "words"),
+        [
+            (("iid",), {}, ["number of clients", 'parts("iid", clients=5)']),
+            (("idd",), {"clients": 3}, ["'idd'", "Did you mean 'iid'?"]),
+            (([[0], [1]],), {"clients": 2}, ["clients is given", "already"]),
+            (("dirichlet",), {"clients": 2}, ["needs alpha"]),
+        ],
+    )
+    def test_what_does_not_fit_is_said(self, arguments, options, words):
+        assert_mentions(misuse_message(self.split().parts, *arguments, **options), *words)
+
+    def test_numbers_to_predict_have_no_classes(self):
+        message = misuse_message(self.split(numeric=True).parts, "dirichlet", clients=3, alpha=1.0)
+        assert_mentions(message, "'dirichlet' divides classes", "iid")

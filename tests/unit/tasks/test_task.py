@@ -7,6 +7,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from support.gradient_ways import looped
+from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
 from tacit.tasks import Task
 from tacit.tasks.evaluation import LocalLoss, TestSet
@@ -271,3 +272,47 @@ class TestFromModule:
     def test_impossible_batch_sizes_are_refused(self, batch_size):
         with pytest.raises(Misuse, match="batch_size is"):
             Task(nn.Linear(3, 2), labelled(), batch_size=batch_size)
+
+
+class TestNames:
+    def test_a_model_by_name_fits_the_data(self):
+        task = Task("linear", labelled(), batch_size=4)
+        assert (task.parameters, task.loss.flat.module.out_features) == (8, 2)
+        first, second = task.initial(0, [0, 1])
+        assert torch.equal(first, second)
+        assert not torch.equal(task.initial(1, [0]), task.initial(0, [0]))
+
+    def test_a_model_by_name_takes_nothing_from_the_generator(self):
+        torch.manual_seed(3)
+        expected = torch.rand(2)
+        torch.manual_seed(3)
+        Task("mlp", labelled(), batch_size=4)
+        assert torch.equal(torch.rand(2), expected)
+
+    def test_a_loss_by_name(self):
+        numbers = [(x, x.sum(1, keepdim=True)) for x, _ in labelled()]
+        named = Task(nn.Linear(3, 1), numbers, loss="mse")
+        assert named.loss.criterion is functional.mse_loss
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"model": "lineer"}, ["'lineer'", "Did you mean 'linear'?"]),
+            ({"loss": "mze"}, ["'mze'", "Did you mean 'mse'?"]),
+            ({"model": "linear", "clients": xy()}, ["how many outputs", "target"]),
+            ({"model": nn.Linear}, ["model is Linear", "torch.nn.Module"]),
+            ({"model": None}, ["model is a NoneType"]),
+            ({"model": torch.zeros(3)}, ["no loss is given", "loss(theta, *arrays)"]),
+            ({"model": torch.zeros(3), "loss": "mse"}, ["loss is 'mse'"]),
+            ({"model": torch.zeros(3), "loss": fit, "test": xy()[0]}, ["test is given", "vector"]),
+            ({"model": torch.zeros(3), "loss": fit, "init": "same"}, ["init is given"]),
+        ],
+    )
+    def test_what_does_not_fit_is_said(self, options, words):
+        given = {"model": nn.Linear(3, 2), "clients": labelled()} | options
+        assert_mentions(misuse_message(Task, **given), *words)
+
+    @pytest.mark.parametrize("old", ["from_module", "from_loss"])
+    def test_old_spellings_say_the_new_one(self, old):
+        message = misuse_message(getattr(Task, old), nn.Linear(3, 2), labelled(), batch_size=4)
+        assert_mentions(message, f"Task.{old} is gone", "tacit.Task(")
