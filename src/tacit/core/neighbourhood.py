@@ -33,8 +33,8 @@ class Neighbourhood:
         out_target: The client at the other end, [e].
         in_row: The row of the hosted target of each in-edge, [f].
         in_source: The client at the other end, [f].
-        own_weight: The weight of each hosted client on itself, float64 [n, 1]; only `own` needs it.
-        in_weight: The weight of each in-edge j→i, float64 [f, 1]; only robust mixing needs it.
+        own_weights: The weight wᵢᵢ of each hosted client on itself, float64 [n, 1]: see `own`.
+        weights: The weight wᵢⱼ of each in-edge j→i, float64 [f, 1]: see `weighted`.
     """
 
     ids: Tensor
@@ -42,8 +42,8 @@ class Neighbourhood:
     out_target: Tensor
     in_row: Tensor
     in_source: Tensor
-    own_weight: Tensor | None = None
-    in_weight: Tensor | None = None
+    own_weights: Tensor | None = None
+    weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -77,8 +77,8 @@ class Neighbourhood:
             out_target=tensor(leaving[:, 1]),
             in_row=tensor(np.searchsorted(ids, entering[:, 1])),
             in_source=tensor(entering[:, 0]),
-            own_weight=own,
-            in_weight=edge,
+            own_weights=own,
+            weights=edge,
         )
 
     @cached_property
@@ -119,22 +119,31 @@ class Neighbourhood:
 
     def own(self, rows: Tensor) -> Tensor:
         """[n, P] → [n, P]: the part wᵢᵢxᵢ of its own row in the result of `mix`."""
-        if self.own_weight is None:
+        if self.own_weights is None:
             raise ValueError("a neighbourhood without own weights: give them to Neighbourhood.of")
-        return self.own_weight.to(rows.dtype) * rows
+        return self.own_weights.to(rows.dtype) * rows
+
+    def weighted(self, edge_rows: EdgeRows) -> Tensor:
+        """[f, P] → [f, P]: wᵢⱼxⱼ of the row of each in-edge j→i.
+
+        `own(rows) + total_in(weighted(received))` is what `mix` computes, if x was sent to all.
+        """
+        if self.weights is None:
+            raise ValueError("a neighbourhood without weights: give them to Neighbourhood.of")
+        return self.weights.to(edge_rows.dtype) * edge_rows
 
     def by_slot(self, edge_rows: Tensor, own: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """[f, P] → the rows of each client's k-th in-neighbour [n, P], and their weights [n, 1].
 
         Where a client has fewer neighbours, its own row with the weight 0.
         """
-        if self.in_weight is None:
+        if self.weights is None:
             raise ValueError("a neighbourhood without weights: give them to Neighbourhood.of")
         rows, weights = [], []
         for clients, edges in self._in_slots:
             row, weight = own.clone(), torch.zeros_like(own[:, :1])
             row[clients] = edge_rows[edges]
-            weight[clients] = self.in_weight[edges].to(weight.dtype)
+            weight[clients] = self.weights[edges].to(weight.dtype)
             rows.append(row)
             weights.append(weight)
         return rows, weights

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 @dataclass(frozen=True)
 class NoiseRows:
     """`count` rows of `width` numbers that are drawn when needed, always the same ones.
+
+    In arithmetic and functions of PyTorch they are a tensor [count, width], which is drawn there.
 
     `draw(index)` draws the rows at `index` [k]. Where the generator can sum rows without holding
     any, `add(onto, begin, sign)` adds rows begin[i] … begin[i+1] to row i of `onto`, one after the
@@ -39,6 +42,47 @@ class NoiseRows:
     def tensor(self) -> Tensor:
         """All rows at once: [count, width]."""
         return self.draw(torch.arange(self.count, device=self.device))
+
+    def __add__(self, other: Any) -> Any:
+        return self.tensor() + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.tensor()
+
+    def __sub__(self, other: Any) -> Any:
+        return self.tensor() - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.tensor()
+
+    def __mul__(self, other: Any) -> Any:
+        return self.tensor() * other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.tensor() / other
+
+    def __neg__(self) -> Tensor:
+        return -self.tensor()
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = {name: _drawn(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_drawn, args), **named)
+
+
+def _drawn(value: Any) -> Any:
+    """The tensor of rows of noise, also within lists and tuples; anything else as it is."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_drawn, value))
+    return value.tensor() if isinstance(value, NoiseRows) else value
 
 
 @dataclass(frozen=True)

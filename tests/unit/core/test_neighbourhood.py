@@ -195,6 +195,17 @@ def test_the_own_share_is_what_mixing_gives_a_client_of_its_row():
 def test_a_client_alone_has_no_weights_of_others():
     graph = Topology.complete(1).mixing("metropolis")
     alone = Neighbourhood.of(graph.edges, np.arange(1), weights=graph.weights)
-    assert alone.in_weight.shape == (0, 1)
-    assert alone.in_weight.dtype == torch.float64
-    assert alone.own_weight.tolist() == [[1.0]]
+    assert alone.weights.shape == (0, 1)
+    assert alone.weights.dtype == torch.float64
+    assert alone.own_weights.tolist() == [[1.0]]
+
+
+def test_own_and_weighted_rows_are_what_mixing_gives():
+    graph = Topology.star(5).mixing("metropolis")
+    here = Neighbourhood.of(graph.edges, np.arange(5), weights=graph.weights)
+    rows = torch.randn(5, 3)
+    mixed = here.own(rows) + here.total_in(here.weighted(rows[here.in_source]))
+    torch.testing.assert_close(mixed, graph.W.float() @ rows)
+    assert mixed.dtype == rows.dtype
+    with pytest.raises(ValueError, match="weights"):
+        Neighbourhood.of(graph.edges, np.arange(5)).weighted(rows)

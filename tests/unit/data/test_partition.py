@@ -7,8 +7,15 @@ from hypothesis import assume, given, strategies as st
 
 from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Misuse
-from tacit.data import classes_per_client, explicit, iid, missing_classes, partition, quantity
-from tacit.data import Split
+from tacit.data import (
+    Split,
+    classes_per_client,
+    explicit,
+    iid,
+    missing_classes,
+    partition,
+    quantity,
+)
 from tacit.data.allocation import raise_to_minimum, split_proportionally, take_from_largest
 
 seeds = st.integers(0, 2**32)
@@ -339,7 +346,9 @@ class TestPartsOfASplit:
         for other in (split.parts(made), split.parts(made.indices)):
             for one, same in zip(named, other, strict=True):
                 assert torch.equal(one.rows, same.rows)
-        assert [len(part.rows) for part in self.split(numeric=True).parts("iid", clients=3)] == [8] * 3
+        assert [len(part.rows) for part in self.split(numeric=True).parts("iid", clients=3)] == [
+            8
+        ] * 3
 
     @pytest.mark.parametrize(
         ("arguments", "options", "words"),

@@ -101,7 +101,9 @@ def test_what_makes_no_sense_is_said(task, name):
 
 def test_no_option_of_an_algorithm_is_hidden_by_one_of_the_run():
     taken = set(inspect.signature(tacit.run).parameters)
-    assert [name for name in tacit.ALGORITHMS if taken & set(options_of(tacit.ALGORITHMS[name]))] == []
+    assert [
+        name for name in tacit.ALGORITHMS if taken & set(options_of(tacit.ALGORITHMS[name]))
+    ] == []
 
 
 def test_the_old_spelling_says_the_new_one():

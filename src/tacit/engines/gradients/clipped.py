@@ -287,8 +287,12 @@ class ClippedSums:
         with self.backend.pass_context(theta.device):
             # A few passes at a time, because each may leave a row of numbers.
             while some := list(islice(passes, PASSES_AT_ONCE * self.pool.size)):
-                rests = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece, _ in some]
-                self.pool.run(write, ((*each, rest) for each, rest in zip(some, rests, strict=True)))
+                rests = [
+                    out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece, _ in some
+                ]
+                self.pool.run(
+                    write, ((*each, rest) for each, rest in zip(some, rests, strict=True))
+                )
                 for (piece, _), rest in zip(some, rests, strict=True):
                     if piece.carried:
                         carried.add(piece.begun.start - 1, rest[0])
