@@ -137,8 +137,8 @@ def test_absent_clients_keep_their_rows_and_trackers_sum_to_the_gradients(algori
 
 def test_tracking_with_few_clients_at_a_time_reaches_the_optimum():
     share = Participation(share=0.5)
-    run = tacit.run(TASK, tacit.DSGT(lr=LR), RING, steps=600, participation=share)
-    assert float((run.theta - TASK.optimum).abs().max()) < 1e-6
+    run = tacit.run(TASK, tacit.DSGT(lr=LR), RING, steps=400, participation=share)
+    assert float((run.theta - TASK.optimum).abs().max()) < 1e-4
 
 
 def test_late_messages_keep_the_limit_of_diffusion():
@@ -150,7 +150,7 @@ def test_late_messages_keep_the_limit_of_diffusion():
     the last `delay` iterations.
     """
     delayed = Participation(delay=5)
-    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=800, seed=2, participation=delayed)
+    run = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=500, seed=2, participation=delayed)
     W = RING.W.numpy()
     step = np.zeros((N * P, N * P))
     for j in range(N):
@@ -159,7 +159,7 @@ def test_late_messages_keep_the_limit_of_diffusion():
         for i in range(N):
             step[i * P : (i + 1) * P, j * P : (j + 1) * P] = W[i, j] * block
     limit = np.linalg.solve(np.eye(N * P) - step, (LR * W @ B).ravel()).reshape(N, P)
-    assert np.abs(run.theta.numpy() - limit).max() < 1e-8
+    assert np.abs(run.theta.numpy() - limit).max() < 1e-5
     # It is not the optimum, and on the way delays matter.
     assert float((run.theta - TASK.optimum).abs().max()) > 1e-3
     early = tacit.run(TASK, tacit.DSG(lr=LR), RING, steps=20, seed=2, participation=delayed)

@@ -32,7 +32,7 @@ SOLVERS = [
 ]
 
 
-@pytest.mark.parametrize("variance", [0, 1, 100])
+@pytest.mark.parametrize("variance", [0, 100])
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 @pytest.mark.parametrize("name", ["pdmm", "admm"])
 def test_the_optimum_is_reached_whatever_the_variance_of_z0(name, solver, variance):
@@ -51,7 +51,7 @@ CONNECTED = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
 @given(
     graph=CONNECTED,
     name=st.sampled_from(["pdmm", "admm"]),

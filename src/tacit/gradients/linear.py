@@ -88,8 +88,15 @@ def _product(x: Tensor, weight: Stacked, bias: Tensor | None) -> Tensor:
 
 
 def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
-    if left.dim() < 2 or right.dim() < 2 or out is not None:
+    if out is not None or not left.dim() or not right.dim():
         return NotImplemented
+    # A vector is a matrix of one row on the left, of one column on the right.
+    if left.dim() == 1:
+        product = matmul(_unsqueezed(left, -2), right)
+        return product.like(product.rows.squeeze(-2 if right.dim() > 1 else -1))
+    if right.dim() == 1:
+        product = matmul(left, _unsqueezed(right, -1))
+        return product.like(product.rows.squeeze(-1))
     some = first_stacked(left, right)
     ndim = max(left.dim(), right.dim())
     a, b = (_with_dims(x.rows, ndim + 1) if isinstance(x, Stacked) else x for x in (left, right))
@@ -99,6 +106,11 @@ def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
         y = a.reshape(len(a), -1, a.shape[-1]) @ right.rows
         return some.like(y.view(*a.shape[:-1], y.shape[-1]))
     return some.like(a @ b)
+
+
+def _unsqueezed(x: Tensor, dim: int) -> Tensor:
+    """One more dimension, counted from the last."""
+    return x.like(x.rows.unsqueeze(dim)) if isinstance(x, Stacked) else x.unsqueeze(dim)
 
 
 def _with_dims(rows: Tensor, ndim: int) -> Tensor:

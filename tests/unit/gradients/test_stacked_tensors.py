@@ -158,3 +158,22 @@ def test_torch_func_and_hooks_are_refused():
     rows = torch.ones(CLIENTS, 6)
     with pytest.raises(NotStackable):
         write_stacked(loss, [rows], [rows], [rows.clone()])
+
+
+@pytest.mark.parametrize("shapes", [((4,), (4,)), ((4,), (4, 5)), ((5, 4), (4,)), ((2, 5, 4), (4,)),
+                                    ((4,), (2, 4, 5)), ((2, 5, 4), (4, 3))], ids=str)  # fmt: skip
+@pytest.mark.parametrize("which", ["left", "right", "both"])
+def test_products_with_vectors_need_no_vmap(shapes, which):
+    """As torch.matmul defines them, whichever side the clients have in common."""
+    stack = Stack(CLIENTS, RULES)
+    draw = torch.Generator().manual_seed(1)
+    left, right = (torch.randn(CLIENTS, *s, generator=draw, dtype=torch.float64) for s in shapes)
+    a = Stacked(left, stack) if which != "right" else left[0]
+    b = Stacked(right, stack) if which != "left" else right[0]
+    expected = torch.stack(
+        [(x if which != "right" else left[0]) @ (y if which != "left" else right[0])
+         for x, y in zip(left, right, strict=True)]
+    )  # fmt: skip
+    found = RULES[torch.matmul](a, b)
+    assert found.shape == expected.shape[1:]
+    torch.testing.assert_close(found.rows, expected, rtol=1e-14, atol=1e-14)
