@@ -104,6 +104,11 @@ def words(
     return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)].to(dtype)
 
 
+def uniform(words: Tensor) -> Tensor:
+    """(w + ½)/2³²: the middle of one of 2³² equal cells of (0, 1), so every quantile is finite."""
+    return words.to(torch.float64, copy=True).add_(0.5).mul_(2.0**-32)
+
+
 def tiles(
     rows: int, width: int, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[slice, range]]:
@@ -274,9 +279,7 @@ class Philox:
         def draw(tile: tuple[slice, range]) -> None:
             rows, columns = tile
             drawn = words(key, tick, source[rows], target[rows], columns)
-            # The middle of one of 2³² equal cells of (0, 1), so every quantile is finite.
-            uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
-            out[rows, columns.start : columns.stop] = law.quantile(uniform).to(self.dtype)
+            out[rows, columns.start : columns.stop] = law.quantile(uniform(drawn)).to(self.dtype)
 
         self.pool.run(draw, tiles(len(out), out.shape[1], out.device))
         return out

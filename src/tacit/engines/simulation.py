@@ -23,7 +23,7 @@ from tacit.engines.changing_network import ChangingNetwork, keep_absent
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.gradients.personal import LocalRows, PersonalObjective
+from tacit.engines.gradients.personal import PersonalObjective
 from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
@@ -38,6 +38,7 @@ from tacit.privacy.guarantee import Budget
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import History, Record
 from tacit.record.transcript import Transcript, TranscriptRecorder
+from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import ModuleLoss
 
 NO_TRAINING_LOSS = (
@@ -97,39 +98,12 @@ class Simulation(Execution):
         told, task = task, recordable(task, algorithm)
         self.task = task.to(device, pool)
         self._own_tests = self.task.own_tests
-        work = (self.task.whole, ids.tolist(), loader)
-        options = (setting.gradients, pool, setting.precision)
-        choose = partial(choose_backend, *work, seed, device, *options)
-        # Chosen once for all processes, because backends round differently.
-        self.gradients = BackendChoice(**group.run_on_first(lambda: asdict(choose())))
-        strategy = self.gradients.strategy
-        whole = HostedObjective(*work, strategy, seed, device, pool, setting.precision)
-        objective: HostedObjective | PersonalObjective = whole
-        self._local_rows: LocalRows | None = None
-        if self.task.local is not None:
-            if setting.participation is not None:
-                raise Misuse(
-                    "Clients that do not take part would still train their local parameters.",
-                    "Leave `local` or the participation out.",
-                )
-            objective = PersonalObjective.of(self.task, whole, algorithm)
-            self._local_rows = objective.rows
+        objective = self._objective(loader, device, pool)
+        self._local_rows = objective.rows if isinstance(objective, PersonalObjective) else None
         self.world = setting.world
         # The graph of the last iteration, where it changes.
         self._graph: Graph | None = None
-        self.net: CountingNetwork
-        if self.world.is_static:
-            self.net = self.hosted.network(graph, task.dtype, device, pool)
-        elif group.ranks > 1:
-            raise Misuse(
-                f"{str(self.world).capitalize()}; ranks only exchange rows over a fixed graph.",
-                "Run it in one process, without torchrun.",
-            )
-        else:
-            once = setting.algorithm.tolerates.uses_once
-            self.net = ChangingNetwork(
-                lambda graph: StackedNetwork(graph, task.dtype, device, pool), once
-            )
+        self.net = self._network(device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
             neighbourhood,
@@ -172,6 +146,41 @@ class Simulation(Execution):
             self._check_every = self.round_length * -(-256 // self.round_length)
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
+
+    def _objective(
+        self, loader: BatchLoader, device: torch.device, pool: WorkerPool
+    ) -> HostedObjective | PersonalObjective:
+        """What the hosted clients minimise, and the way to compute gradients that is chosen."""
+        setting, seed = self.setting, int(self.setting.seed)
+        work = (self.task.whole, self.hosted.ids.tolist(), loader)
+        options = (setting.gradients, pool, setting.precision)
+        choose = partial(choose_backend, *work, seed, device, *options)
+        # Chosen once for all processes, because backends round differently.
+        choice = self.hosted.group.run_on_first(lambda: asdict(choose()))
+        self.gradients = BackendChoice(**choice)
+        strategy = self.gradients.strategy
+        whole = HostedObjective(*work, strategy, seed, device, pool, setting.precision)
+        if self.task.local is None:
+            return whole
+        if setting.participation is not None:
+            raise Misuse(
+                "Clients that do not take part would still train their local parameters.",
+                "Leave `local` or the participation out.",
+            )
+        return PersonalObjective.of(self.task, whole, setting.algorithm)
+
+    def _network(self, device: torch.device, pool: WorkerPool) -> CountingNetwork:
+        """The network of the hosted clients."""
+        dtype = self.task.dtype
+        if self.world.is_static:
+            return self.hosted.network(self.setting.graph, dtype, device, pool)
+        if self.hosted.group.ranks > 1:
+            raise Misuse(
+                f"{str(self.world).capitalize()}; ranks only exchange rows over a fixed graph.",
+                "Run it in one process, without torchrun.",
+            )
+        once = self.setting.algorithm.tolerates.uses_once
+        return ChangingNetwork(lambda graph: StackedNetwork(graph, dtype, device, pool), once)
 
     @property
     def budget(self) -> Budget | None:

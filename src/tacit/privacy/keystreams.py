@@ -35,6 +35,7 @@ from tacit.core.discrete_gaussian import FURTHER, DiscreteGaussian
 from tacit.core.errors import INSTALL_PEER, Misuse
 from tacit.core.integer_noise import integer_rows
 from tacit.core.noise import Noise
+from tacit.core.randomness import uniform
 from tacit.core.rows import NoiseRows
 
 try:
@@ -253,7 +254,8 @@ class Keystreams:
             for row, edge in zip(out, index.tolist(), strict=True):
                 key = self.ring.key("noise", tag, tick, sources[edge], targets[edge])
                 for part, drawn in zip(row.split(CHUNK), keystream(key, columns), strict=False):
-                    part.copy_(law.quantile(uniform(drawn)))
+                    words = torch.from_numpy(drawn.astype(np.float64))
+                    part.copy_(law.quantile(uniform(words)))
             return out.to(source.device)
 
         return NoiseRows(len(sources), columns, self.dtype, source.device, draw)
@@ -322,13 +324,6 @@ def digest_of(integers: Tensor) -> str:
     """SHA-256 of a row of integers modulo 2³², as little-endian 32-bit words."""
     words = np.ascontiguousarray(integers.to(torch.int32).cpu().numpy(), dtype="<i4")
     return hashlib.sha256(words.data).hexdigest()
-
-
-def uniform(words: np.ndarray) -> Tensor:
-    """(w + ½)/2³²: the middle of one of 2³² equal cells of (0, 1), so every quantile is finite."""
-    u = torch.empty(len(words), dtype=torch.float64)
-    u.numpy()[:] = words
-    return u.add_(0.5).mul_(2.0**-32)
 
 
 def _check_length(kind: str, name: str, key: bytes) -> None:

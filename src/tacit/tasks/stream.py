@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tacit.core.randomness import derive_key, words
+from tacit.core.randomness import derive_key, uniform, words
 from tacit.tasks.batches import BatchLoader, Chunk, Device, Split
 from tacit.tasks.parts import Part
 
@@ -83,8 +83,7 @@ def uniforms(key: int, tick: Tensor | int, ids: Tensor, width: int) -> Tensor:
     if width == 0:
         return torch.empty(len(ids), 0, dtype=torch.float64, device=ids.device)
     drawn = words(key, tick, ids, torch.zeros_like(ids), range(width))
-    # The middle of one of 2³² equal cells: never 0 or 1, so every quantile is finite.
-    return drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
+    return uniform(drawn)
 
 
 def normals(key: int, tick: Tensor | int, ids: Tensor, width: int) -> Tensor:

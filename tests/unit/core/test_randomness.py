@@ -163,6 +163,11 @@ def test_lazy_rows_know_their_shape():
     assert rows.tensor().shape == (2, 3)
 
 
+def test_words_are_the_middles_of_equal_cells():
+    cells = randomness.uniform(torch.tensor([0, ONES, 1 << 31, (1 << 31) - 1]))
+    assert cells.tolist() == [2.0**-33, 1 - 2.0**-33, 0.5 + 2.0**-33, 0.5 - 2.0**-33]
+
+
 @pytest.mark.parametrize("law", [Laplace(0.5), Gaussian(2.0)])
 def test_draws_are_finite_even_for_the_outermost_words(law, monkeypatch):
     extremes = torch.tensor([[0, ONES, 1 << 31, (1 << 31) - 1]])

@@ -130,5 +130,5 @@ def test_ranks_are_refused(setting_of):
 
 def test_a_participation_of_another_kind_is_refused(setting_of):
     task = setting_of("late").task
-    message = misuse_message(tacit.run, tacit.DSG(lr=0.1), task, RING, steps=1, participation=0.5)
+    message = misuse_message(tacit.run, task, tacit.DSG(lr=0.1), RING, steps=1, participation=0.5)
     assert_mentions(message, "0.5", "tacit.Participation")

@@ -13,7 +13,7 @@ from tacit.auditing.attacks.closed_forms import recover_labels
 from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
-from tacit.core.randomness import derive_key, tiles, words
+from tacit.core.randomness import derive_key, tiles, uniform, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
 Labels = Tensor | Literal["optimise"] | None
@@ -114,11 +114,11 @@ def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) ->
     out = values.new_empty(len(victim), layout.width)
     for rows, columns in tiles(len(out), out.shape[1], out.device):
         drawn = words(derive_key(seed, "inversion", "start"), 0, victim[rows], guess[rows], columns)
-        uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
-        start = torch.special.ndtri(uniform)
+        cells = uniform(drawn)
+        start = torch.special.ndtri(cells)
         if box is not None:
             pixel = torch.arange(columns.start, columns.stop, device=device) < layout.pixels
-            start = torch.where(pixel, box[0] + (box[1] - box[0]) * uniform, start)
+            start = torch.where(pixel, box[0] + (box[1] - box[0]) * cells, start)
         out[rows, columns.start : columns.stop] = start.to(out.dtype)
     return out
 
