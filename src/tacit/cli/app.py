@@ -185,7 +185,7 @@ def audit(
     else:
         folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
         names = next(iter(subjects.values())).experiment.task.names
-        victims = [_client_number(one, names) for one in victim or []] or [0]
+        victims = [_client_number(client, names) for client in victim or []] or [0]
     # Before the attacks, which take minutes.
     require_writable(folder)
     found, files = {}, {}

@@ -106,17 +106,16 @@ def print_gains(audits: dict[str, Audit], console: Console) -> None:
 
 def _coalitions(audit: Audit) -> Table:
     """ε against coalitions of every size."""
-    from tacit.auditing.sum_verdicts import promise_of, rounded_up
+    from tacit.auditing.sum_verdicts import promise_of
+    from tacit.report.audit_sections import coalitions_table
 
-    first = audit.coalitions[0].bound
-    title = f"Coalitions: ε per sample at δ = {first.delta:g}, whole run, proved from the messages"
-    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
-    table = Table(title=title, title_justify="left", title_style="", caption=promise or None)
-    for name in ("size", "coalitions", "learn only", "ε ≤"):
-        table.add_column(name, overflow="fold")
-    for one in audit.coalitions:
-        epsilon = rounded_up(one.bound.epsilon)
-        table.add_row(str(len(one.example)), one.who, one.learns, epsilon)
+    found = coalitions_table(audit)
+    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients) or None
+    table = Table(title=found.caption, title_justify="left", title_style="", caption=promise)
+    for name in found.header:
+        table.add_column(str(name).lower(), overflow="fold")
+    for row in found.rows:
+        table.add_row(*map(str, row))
     return table
 
 

@@ -263,13 +263,14 @@ def renew(
         raise Misuse("Both nodes and requests are given.", "Renew them one after the other.")
     if requests:
         asked = read_requests(requests)
-        renewed = [sign_renewal(folder, one, days, authority=authority) for one in asked]
+        renewed = [sign_renewal(folder, request, days, authority=authority) for request in asked]
         print_requests(asked)
     else:
         renewed = certificate_renewal.renew(folder, nodes or None, days, authority=authority)
-    for one in renewed:
-        print(f"{one.name}: valid until {one.not_after:%Y-%m-%d}")
-    members = [one.name for one in renewed if one.name in federation.manifest().names]
+    for certificate in renewed:
+        print(f"{certificate.name}: valid until {certificate.not_after:%Y-%m-%d}")
+    renewed_names = [certificate.name for certificate in renewed]
+    members = [name for name in renewed_names if name in federation.manifest().names]
     announce_manifest(federation, federation.manifest(), later)
     for name in members:
         write_bundle(federation, name)

@@ -37,7 +37,7 @@ def print_signed(federation: FederationFolder, names: Sequence[str]) -> None:
 
 def print_relay_hint(federation: FederationFolder) -> None:
     """What to do if members can only be reached through a relay, and there is none."""
-    names = [one.name for one in federation.members if one.address == OUTGOING]
+    names = [member.name for member in federation.members if member.address == OUTGOING]
     if names and not any(federation.log().relays.values()):
         print(
             f"No one can connect to {', '.join(names)} without a relay. Add one:\n"

@@ -165,7 +165,7 @@ def _status_display(
 
 
 def _result_table(found: Sequence[tuple[str, dict[str, Any]]]) -> Table:
-    metrics = list(dict.fromkeys(name for _, one in found for name in one.get("metrics", {})))
+    metrics = list(dict.fromkeys(name for _, state in found for name in state.get("metrics", {})))
     columns = ("node", "iterations", "loss", "accuracy", "majority baseline", *metrics)
     table = Table(*(Column(name, overflow="fold") for name in columns))
     for name, summary in found:

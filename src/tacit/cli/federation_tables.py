@@ -155,7 +155,9 @@ def print_description(description: dict[str, Any], console: Console) -> None:
     for name in ("operator", "authority"):
         table.add_row(name, "", "", *_format_validity(description[name]), style="dim")
     console.print(table)
-    if outgoing := [one["name"] for one in description["members"] if one["reach"] == "outgoing"]:
+    if outgoing := [
+        member["name"] for member in description["members"] if member["reach"] == "outgoing"
+    ]:
         relays = ", ".join(relay["name"] for relay in description["relays"])
         through = f"through {relays}" if relays else "by no one: there is no relay"
         console.print(f"{', '.join(outgoing)}: reached {through}", highlight=False)
@@ -230,10 +232,10 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Container[str
     # The newest agreement counts.
     newest_epoch = max((status.epoch for status in statuses), default=0)
     suspended = {
-        one.name: one.since
+        suspension.name: suspension.since
         for status in statuses
         if status.epoch == newest_epoch
-        for one in status.suspended
+        for suspension in status.suspended
     }
     for report in reports:
         name = report.member.name

@@ -40,7 +40,7 @@ def make_world(config: Config) -> World:
     graph = make_graph(section, seed) if schedule is None else schedule.union
     participation = None
     if (chosen := config.participation) is not None:
-        absences = tuple(Absence(**one.model_dump()) for one in _checked_absences(chosen))
+        absences = tuple(Absence(**absence.model_dump()) for absence in _checked_absences(chosen))
         late = None if chosen.stragglers is None else tuple(chosen.stragglers)
         with prefix_errors("[participation]"):
             participation = Participation(chosen.share, absences, chosen.delay, late)
@@ -48,11 +48,11 @@ def make_world(config: Config) -> World:
 
 
 def _checked_absences(section: ParticipationSection) -> list[AbsenceSection]:
-    for number, one in enumerate(section.absences, start=1):
-        if one.last is not None and one.last < one.first:
+    for number, absence in enumerate(section.absences, start=1):
+        if absence.last is not None and absence.last < absence.first:
             raise Misuse(
-                f"[[participation.absences]] {number}: last = {one.last} is before first = "
-                f"{one.first}.",
+                f"[[participation.absences]] {number}: last = {absence.last} is before first = "
+                f"{absence.first}.",
                 "Correct one of them, or leave out last if the client never returns.",
             )
     return section.absences

@@ -92,7 +92,7 @@ def _resolve_graph(graph: Any, base: Path) -> Any:
         return graph
     graph = _absolute(graph, GRAPH_FILE_KEYS, base)
     if isinstance(phases := graph.get("phases"), list):
-        graph["phases"] = [_resolve_graph(one, base) for one in phases]
+        graph["phases"] = [_resolve_graph(phase, base) for phase in phases]
     if "of" in graph:
         graph["of"] = _resolve_graph(graph["of"], base)
     return graph
@@ -126,8 +126,9 @@ def _explain(problem: ValidationError, origin: str) -> Misuse:
     first, *others = found.values()
     if not others:
         return Misuse(f"{origin}: {first.problem}", first.remedy)
-    lines = [f"{origin} has {len(found)} problems:", *(f"  {one}" for one in found.values()), ""]
-    return Misuse("\n".join(lines), "All keys are in docs/reference/configuration.md.")
+    lines = "".join(f"  {misuse}\n" for misuse in found.values())
+    title = f"{origin} has {len(found)} problems:\n"
+    return Misuse(title + lines, "All keys are in docs/reference/configuration.md.")
 
 
 def _explain_error(error: ErrorDetails, path: list[str]) -> Misuse:

@@ -51,7 +51,7 @@ def make_variant(
     name, *settings = split_outside_brackets(label, "+")
     known = _option_names(name)
     allowed = {*_option_names(config.algorithm.name)}.union(
-        *(_option_names(split_outside_brackets(one, "+")[0]) for one in variants)
+        *(_option_names(split_outside_brackets(variant, "+")[0]) for variant in variants)
     )
     options = {}
     for key, value in config.algorithm.options.items():

@@ -124,15 +124,15 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
     if experiment.graph.clients > MAX_CLIENTS:
         return _say("too_many_clients", most=MAX_CLIENTS)
     adversaries = list(dict.fromkeys(result.adversary.passive for result in audit.results))
-    corrupt = frozenset[int]().union(*(one.corrupt for one in adversaries))
+    corrupt = frozenset[int]().union(*(adversary.corrupt for adversary in adversaries))
     honest = [client for client in audit.victims if client not in corrupt]
     if not honest:
         return []
     examination = Examination(experiment, adversaries, honest[0])
     audited = Candidate("", "", experiment.algorithm, experiment.graph, True)
     now = examination.knows(audited, audit.iterations)
-    before = [one.badness for one in now]
-    worst = [one.rank for one in now]
+    before = [knows.badness for knows in now]
+    worst = [knows.rank for knows in now]
     first_look = min(FIRST_LOOK, audit.iterations)
     promising = []
     candidates = [*_more_neighbours(experiment), *_candidates(experiment)]
@@ -142,7 +142,7 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
         if all(a <= b for a, b in zip(ranks, worst, strict=True)):
             promising.append((candidate.order, sorted(ranks, reverse=True), candidate))
     better: list[str] = []
-    for _, _, candidate in sorted(promising, key=lambda one: one[:2]):
+    for _, _, candidate in sorted(promising, key=lambda entry: entry[:2]):
         found = examination.knows(candidate, audit.iterations)
         if _is_better(found, before):
             better += _describe(candidate, adversaries, now, found)
@@ -154,7 +154,7 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
 
 
 def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
-    after = [one.badness for one in found]
+    after = [knows.badness for knows in found]
     return after != before and all(a <= b for a, b in zip(after, before, strict=True))
 
 
@@ -312,7 +312,7 @@ def _own_noise(audit: Audit, experiment: Experiment) -> list[str]:
         return _say("not_clipped", client=audit.name_of(worst.victim), why=worst.best.why)
     if not VACUOUS <= worst.best.epsilon < math.inf:
         return []
-    adversary = next(one.adversary for one in audit.results if worst in one.ledgers)
+    adversary = next(result.adversary for result in audit.results if worst in result.ledgers)
     return _more_noise(experiment, adversary, worst.victim, worst.best.epsilon, worst.delta)
 
 

@@ -209,9 +209,10 @@ def audit(
         transcript, final = subject.transcript, subject.final
     victims = [victim] if isinstance(victim, str) or not isinstance(victim, Sequence) else victim
     if names := setting.task.names:
-        victims = [client_position(one, names) for one in victims]
+        victims = [client_position(client, names) for client in victims]
         adversaries = adversaries and [
-            with_positions(one, names) if isinstance(one, str) else one for one in adversaries
+            with_positions(given, names) if isinstance(given, str) else given
+            for given in adversaries
         ]
     if transcript is not None and not isinstance(subject, Run):
         _check_held(transcript, adversaries or (), names)
@@ -224,7 +225,7 @@ def audit(
             f"Audit at most {steps}, or run longer.",
         )
     options = AuditOptions(
-        victims=list(dict.fromkeys(_number(one) for one in victims)),
+        victims=list(dict.fromkeys(_number(client) for client in victims)),
         iterations=iterations,
         steps=_covered_steps(setting.algorithm, steps),
         delta=promised_delta(setting.algorithm) if delta is None else delta,
@@ -240,7 +241,7 @@ def audit(
 
 def _check_arguments(adversaries: Any, iterations: Any, attacks: Any) -> None:
     named = isinstance(adversaries, Sequence) and all(
-        isinstance(one, Adversary | str) for one in adversaries
+        isinstance(given, Adversary | str) for given in adversaries
     )
     if adversaries is not None and not named:
         problem = f"adversary is {adversaries!r}."

@@ -124,12 +124,12 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
     RunFolder(out).require_empty()
     results = {}
     try:
-        for name, one in configs.items():
-            folder, seed = out / f"{name}-seed{one.run.seed}", one.run.seed
-            results[name] = run(one, folder, listener=listener_for(name, seed))
+        for name, variant in configs.items():
+            folder, seed = out / f"{name}-seed{variant.run.seed}", variant.run.seed
+            results[name] = run(variant, folder, listener=listener_for(name, seed))
     except Interrupted:
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
-    experiments = {name: build(one) for name, one in configs.items()}
+    experiments = {name: build(variant) for name, variant in configs.items()}
     rows = [make_demo_row(results[name].summary, experiments[name]) for name in configs]
     folders = [result.folder.path for result in results.values()]
     audits = audit_all(experiments)

@@ -74,7 +74,7 @@ def _facts(run: SavedRun, client: int | str, form: Format) -> dict[str, Any]:
     return {
         "format": form,
         "client": client,
-        "inputs": [asdict(one) for one in layout.inputs],
+        "inputs": [asdict(model_input) for model_input in layout.inputs],
         "classes": layout.outputs,
         "class_names": list(layout.class_names),
         "data": without_folders(layout.data),
@@ -137,10 +137,10 @@ def _write_onnx(
 
 def write_onnx(module: nn.Module, layout: ModelLayout, facts: dict[str, Any], path: Path) -> None:
     """Write a module as an ONNX file whose inputs have any number of samples."""
-    names = tuple(one.name for one in layout.inputs)
+    names = tuple(model_input.name for model_input in layout.inputs)
     outputs = _Outputs(module, names if layout.by_name else ()).eval()
     # Two samples: torch.export takes a dimension of one for a constant.
-    examples = tuple(one.example(2) for one in layout.inputs)
+    examples = tuple(model_input.example(2) for model_input in layout.inputs)
     batch = torch.export.Dim("batch")
     try:
         with warnings.catch_warnings(), _without_log("torch.onnx"):

@@ -170,21 +170,21 @@ def fingerprint(config: Config) -> str:
 
 def differences(found: Config, given: Config) -> str:
     """What distinguishes the run of a folder from one that is asked for; empty if nothing does."""
-    flat = [dict(_flat(_identity(one))) for one in (found, given)]
+    flat = [dict(_flat(_identity(config))) for config in (found, given)]
     names = sorted(key for key in flat[0].keys() | flat[1].keys() if _differ(key, *flat))
     texts = []
     for name in names[:MAX_DIFFERENCES]:
         if name.startswith("data.contents") or name.rpartition(".")[2] in GRAPH_FILE_KEYS:
             texts.append(f"the files of [{name.partition('.')[0]}] differ")
         else:
-            values = (_shown(one[name]) if name in one else "not set" for one in flat)
+            values = (_shown(table[name]) if name in table else "not set" for table in flat)
             texts.append("{} is {} there and {} here".format(name, *values))
     more = len(names) - MAX_DIFFERENCES
     return ", ".join(dict.fromkeys(texts)) + (f", and {more} more keys differ" if more > 0 else "")
 
 
 def _differ(key: str, *values: dict[str, Any]) -> bool:
-    texts = {_plain(one[key]) if key in one else None for one in values}
+    texts = {_plain(table[key]) if key in table else None for table in values}
     return len(texts) > 1
 
 
@@ -210,10 +210,10 @@ def _identity(config: Config) -> dict[str, Any]:
     """Every key that influences the states of a run, with digests of the files they name."""
     plain = config.as_dict()
     graph = plain["graph"]
-    for one in (graph, graph.get("of", {}), *graph.get("phases", ())):
+    for section in (graph, graph.get("of", {}), *graph.get("phases", ())):
         for key in GRAPH_FILE_KEYS:
-            if (name := one.get(key)) and Path(name).is_file():
-                one[key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+            if (name := section.get(key)) and Path(name).is_file():
+                section[key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     if config.task is None and config.data.is_own:
         plain["data"]["contents"] = files_digest(config.data)
     for key in NEUTRAL_RUN_KEYS:

@@ -245,7 +245,8 @@ def _check_algorithms(config: Config, labels: Sequence[str]) -> None:
     """Raise Misuse for a wrong name or option, and if none keeps the promise of [privacy]."""
     with prefix_errors("--over algorithm"):
         variants = [make_variant(config, label, labels) for label in labels]
-    if config.privacy is not None and variants and all(one.privacy is None for one in variants):
+    kept = any(variant.privacy is not None for variant in variants)
+    if config.privacy is not None and variants and not kept:
         names = ", ".join(variant.algorithm.name for variant in variants)
         raise Misuse(
             f"[privacy] promises a guarantee, which none of {names} keeps.",

@@ -308,7 +308,7 @@ class _ActiveRun:
         callbacks = self.callbacks
         if self.history and self.history[-1].step == self.simulation.t:
             # A resumed run: this record is logged already.
-            callbacks = [one for one in callbacks if isinstance(one, EarlyStopping)]
+            callbacks = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
         else:
             record = self.simulation.record()
             if self.group.rank == 0:

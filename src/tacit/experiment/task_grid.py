@@ -177,10 +177,10 @@ def _algorithm(objects: dict[str, Any]) -> Algorithm:
 def _choices(given: Any, name_of: Callable[[Any], str]) -> dict[str, Any]:
     """What to choose from, by labels that differ."""
     several = list(given) if isinstance(given, list | tuple) else [given]
-    labels = [one if isinstance(one, str) else name_of(one) for one in several]
+    labels = [choice if isinstance(choice, str) else name_of(choice) for choice in several]
     return {
-        label if labels.count(label) == 1 else repr(one): one
-        for label, one in zip(labels, several, strict=True)
+        label if labels.count(label) == 1 else repr(choice): choice
+        for label, choice in zip(labels, several, strict=True)
     }
 
 

@@ -82,7 +82,7 @@ def exposure_figure(exposure: Exposure, names: Sequence[str] = ()) -> Figure:
     axes.yaxis.label.set_size(size)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
-    handles = [Patch(facecolor=LEVEL_COLOURS[one], label=MEANING[one]) for one in LEVELS]
+    handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in LEVELS]
     key: dict[str, Any] = {"title": "from least to most", "alignment": "left", "fontsize": size}
     figure.legend(handles=handles, loc="outside lower left", title_fontsize=size, **key)
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
@@ -11,7 +12,7 @@ from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.answer import Answer
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.canaries.result import CanaryResult
+from tacit.auditing.canaries.result import CanaryResult, Kind
 from tacit.auditing.client_names import client_name
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.judgement import answer_of
@@ -26,6 +27,7 @@ from tacit.report.rendering import render
 from tacit.report.stored_audit import StoredAudit
 
 SHOWN_TERMS = 12  # of a combination that is a proof
+CANARIES: dict[str, Kind] = {"Client canaries": "client", "Gradient canaries": "gradient"}
 
 
 def audit_page(audit: Audit, stored: StoredAudit, title: str) -> str:
@@ -99,7 +101,7 @@ def _verdicts(audit: Audit) -> Markup:
     return render(
         "audit_verdict.html.jinja",
         summary=audit.summary,
-        coalitions=_coalitions(audit),
+        coalitions=coalitions_table(audit) if audit.coalitions else None,
         promise=promise_of(audit.setting.algorithm, audit.setting.graph.clients),
         verdicts=Table(header, rows),
         remarks=audit.remarks,
@@ -107,13 +109,11 @@ def _verdicts(audit: Audit) -> Markup:
     )
 
 
-def _coalitions(audit: Audit) -> Table | None:
+def coalitions_table(audit: Audit) -> Table:
     """ε against coalitions of every size, if noisy sums are all that they learn."""
-    if not audit.coalitions:
-        return None
     rows = [
-        [str(len(one.example)), one.who, one.learns, rounded_up(one.bound.epsilon)]
-        for one in audit.coalitions
+        [str(len(found.example)), found.who, found.learns, rounded_up(found.bound.epsilon)]
+        for found in audit.coalitions
     ]
     delta = f"{audit.coalitions[0].bound.delta:g}"
     title = f"Coalitions: ε per sample at δ = {delta}, whole run, proved from the messages"
@@ -202,8 +202,10 @@ def _bounded(audit: Audit) -> Markup:
         for result, ledger in ledgers
     ]
     assumptions = [text for _, ledger in ledgers for text in ledger.upper.assumptions]
-    clients = [(result, one) for result in audit.results for one in result.canaries_of("client")]
-    sums = [(result, one) for result in audit.results for one in result.canaries_of("gradient")]
+    canaries = {
+        name: [(result, canary) for result in audit.results for canary in result.canaries_of(kind)]
+        for name, kind in CANARIES.items()
+    }
     return render(
         "audit_bounded.html.jinja",
         bounds=Table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows),
@@ -212,9 +214,9 @@ def _bounded(audit: Audit) -> Markup:
                 "name": name,
                 "confidence": found[0][1].lower.confidence,
                 "table": _canary_table(found),
-                "assumptions": list(dict.fromkeys(a for _, one in found for a in one.assumptions)),
+                "assumptions": list(dict.fromkeys(chain(*(c.assumptions for _, c in found)))),
             }
-            for name, found in (("Client canaries", clients), ("Gradient canaries", sums))
+            for name, found in canaries.items()
             if found
         ],
         comparisons=[
@@ -254,8 +256,8 @@ def _attack_cards(audit: Audit) -> list[Card]:
             caption = "; ".join([attack.score.reading, *attack.assumptions])
             cards.append(Card(name, svg(figures.pictures_figure(attack), name), caption))
         for victim in dict.fromkeys(membership.victim for membership in result.memberships):
-            shown = [one for one in result.memberships if one.victim == victim]
-            caption = "; ".join(dict.fromkeys(text for one in shown for text in one.assumptions))
+            shown = [found for found in result.memberships if found.victim == victim]
+            caption = "; ".join(dict.fromkeys(chain(*(found.assumptions for found in shown))))
             name = f"{result.adversary}: membership in the data of client {audit.name_of(victim)}"
             cards.append(Card(name, svg(figures.roc_figure(shown), name), caption, "square"))
     return cards
@@ -266,9 +268,11 @@ def _measured(audit: Audit) -> Table:
     for result in audit.results:
         for attack in result.reconstructions:
             score = attack.score
-            every = (score.attack, score.prior_mean, score.same_class)
-            squares = [f"{float(one.mse.mean()):.3g}" for one in every]
-            structures = ["–" if one.ssim is None else f"{one.ssim.mean():.3f}" for one in every]
+            compared = (score.attack, score.prior_mean, score.same_class)
+            squares = [f"{float(guess.mse.mean()):.3g}" for guess in compared]
+            structures = [
+                "–" if guess.ssim is None else f"{guess.ssim.mean():.3f}" for guess in compared
+            ]
             rows.append(
                 [
                     str(result.adversary),

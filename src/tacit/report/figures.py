@@ -88,7 +88,7 @@ def _curves_csv(figure: Figure) -> str:
     if not columns:
         return ""
     places = sorted({x for column in columns.values() for x in column})
-    rows = ([f"{x:.6g}", *(one.get(x, "") for one in columns.values())] for x in places)
+    rows = ([f"{x:.6g}", *(column.get(x, "") for column in columns.values())] for x in places)
     return csv_text((axes.get_xlabel() or "x", *columns), rows)
 
 

@@ -118,11 +118,11 @@ class Grid:
     @property
     def groups(self) -> list[RunGroup]:
         """The settings of which a run has ended."""
-        return [one.group for one in self.settings if one.group is not None]
+        return [setting.group for setting in self.settings if setting.group is not None]
 
     @property
     def runs(self) -> list[FinishedRun]:
-        return [run for one in self.settings for run in one.runs]
+        return [run for setting in self.settings for run in setting.runs]
 
     @property
     def less_is_better(self) -> bool:
@@ -131,12 +131,12 @@ class Grid:
     @property
     def base(self) -> GridSetting | None:
         """The setting that others are compared with: the first that has results."""
-        return next((one for one in self.settings if one.group is not None), None)
+        return next((setting for setting in self.settings if setting.group is not None), None)
 
     @property
     def best(self) -> GridSetting | None:
         """The setting with the best mean; None if all failed."""
-        scores = [one.mean for one in self.settings]
+        scores = [setting.mean for setting in self.settings]
         if not any(map(math.isfinite, scores)):
             return None
         return self.settings[best_index(scores, self.stored.metric)]
@@ -147,7 +147,7 @@ class Grid:
         sign = 1 if self.less_is_better else -1
         return sorted(
             self.settings,
-            key=lambda one: sign * one.mean if math.isfinite(one.mean) else math.inf,
+            key=lambda setting: sign * setting.mean if math.isfinite(setting.mean) else math.inf,
         )
 
     def difference(self, setting: GridSetting, measure: Measure) -> Interval | None:
@@ -161,18 +161,19 @@ class Grid:
     def alerts(self) -> list[str]:
         """A sentence for each setting whose results mislead."""
         return [
-            f"{one.label}, {one.misleading} of {len(one.runs)} runs: models do not beat the "
-            "majority baseline or the mean, or predict almost only one class. See the report."
-            for one in self.settings
-            if one.misleading
+            f"{setting.label}, {setting.misleading} of {len(setting.runs)} runs: models do not "
+            "beat the majority baseline or the mean, or predict almost only one class. See the "
+            "report."
+            for setting in self.settings
+            if setting.misleading
         ]
 
     def sentences(self) -> list[str]:
         """Which setting is best, what that is worth, and what all runs together spent."""
-        failed = [one for one in self.settings if one.failures]
+        failed = [setting for setting in self.settings if setting.failures]
         lines = [f"{len(failed)} of {len(self.settings)} settings failed."] if failed else []
-        lines += [f"{one.label}: {one.failures[0]}" for one in failed[:SHOWN_FAILURES]]
-        spent = [line for one in self.spent for line in one.sentences()]
+        lines += [f"{setting.label}: {setting.failures[0]}" for setting in failed[:SHOWN_FAILURES]]
+        spent = [line for spending in self.spent for line in spending.sentences()]
         best, stored = self.best, self.stored
         if best is None:
             none = [f"No setting is best: no run has a finite {stored.metric}."]
@@ -191,25 +192,29 @@ class Grid:
         best, base = self.best, self.base
         stored = self.stored.model_dump()
         results = [
-            kept | self._results(one)
-            for kept, one in zip(stored["settings"], self.settings, strict=True)
+            kept | self._results(setting)
+            for kept, setting in zip(stored["settings"], self.settings, strict=True)
         ]
         return stored | {
             "best": None if best is None else best.values,
             "compared_with": None if base is None else base.values,
-            "spent": [one.as_dict() for one in self.spent],
+            "spent": [spending.as_dict() for spending in self.spent],
             "settings": results,
         }
 
     def _results(self, setting: GridSetting) -> dict[str, Any]:
-        metrics = [one for one in self.measures if one.is_metric]
+        metrics = [measure for measure in self.measures if measure.is_metric]
         return {
             "label": setting.label,
             "scores": [finite_or_none(self.measure.value(run)) for run in setting.runs],
             **_numbers(setting.score),
             "difference": _interval(self.difference(setting, self.measure)),
-            "measures": {one.key: _interval(setting.interval(one)) for one in self.measures},
-            "differences": {one.key: _interval(self.difference(setting, one)) for one in metrics},
+            "measures": {
+                measure.key: _interval(setting.interval(measure)) for measure in self.measures
+            },
+            "differences": {
+                measure.key: _interval(self.difference(setting, measure)) for measure in metrics
+            },
             "epsilon": None if setting.group is None else setting.group.epsilon,
             "diverged": setting.diverged,
             "misleading": setting.misleading,
@@ -233,16 +238,16 @@ def read_grid(folder: Path) -> Grid:
 def make_grid(folder: Path, stored: StoredGrid) -> Grid:
     """A grid from the folders of its runs."""
     labels = _labels(stored)
-    runs = [[read_run(folder / name) for name in one.folders] for one in stored.settings]
+    runs = [[read_run(folder / name) for name in setting.folders] for setting in stored.settings]
     flat = [run for several in runs for run in several]
     measure = measure_of(stored.metric, flat)
-    every = [one for one in measures(flat) if one.key != measure.key]
+    every = [other for other in measures(flat) if other.key != measure.key]
     settings = []
-    for one, label, ended in zip(stored.settings, labels, runs, strict=True):
+    for setting, label, ended in zip(stored.settings, labels, runs, strict=True):
         group = RunGroup(label, tuple(ended)) if ended else None
         score = None if group is None else over_seeds(group, measure)
-        settings.append(GridSetting(one.values, label, group, tuple(one.failures), score))
-    failed = [folder / name for one in stored.settings for name in one.failed]
+        settings.append(GridSetting(setting.values, label, group, tuple(setting.failures), score))
+    failed = [folder / name for setting in stored.settings for name in setting.failed]
     spent = spent_together([*flat, *(run for path in failed if (run := _readable(path)))])
     return Grid(folder, stored, tuple(settings), measure, (measure, *every), tuple(spent))
 
@@ -273,7 +278,7 @@ def setting_label(values: Mapping[str, str]) -> str:
 
 
 def _labels(stored: StoredGrid) -> list[str]:
-    return [setting_label(one.values) for one in stored.settings]
+    return [setting_label(setting.values) for setting in stored.settings]
 
 
 def _numbers(interval: Interval | None) -> dict[str, float | None]:

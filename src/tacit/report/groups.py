@@ -30,11 +30,17 @@ class RunGroup:
     def epsilon(self) -> float | None:
         """The largest ε that a run has spent; None if one of them has no guarantee."""
         promises = [run.summary.privacy for run in self.runs]
-        spent = [one.spent for one in promises if one is not None and one.spent is not None]
+        kept = [promise for promise in promises if promise is not None]
+        spent = [promise.spent for promise in kept if promise.spent is not None]
         return max(spent) if len(spent) == len(self.runs) else None
 
     def name_of(self, run: FinishedRun) -> str:
         return self.label if len(self.runs) == 1 else f"{self.name}, seed {run.summary.seed}"
+
+
+def runs_of(groups: Sequence[RunGroup]) -> list[FinishedRun]:
+    """The runs of all groups."""
+    return [run for group in groups for run in group.runs]
 
 
 def group_runs(runs: Sequence[FinishedRun]) -> list[RunGroup]:

@@ -67,14 +67,14 @@ def measures(runs: Sequence[FinishedRun]) -> list[Measure]:
         Measure("bytes_sent", "bytes sent", plain("bytes_sent"), ".3g"),
         Measure("epsilon", "ε spent", _epsilon, ".3g"),
     ]
-    return [one for one in every if any(one.value(run) is not None for run in runs)]
+    return [measure for measure in every if any(measure.value(run) is not None for run in runs)]
 
 
 def measure_of(column: str, runs: Sequence[FinishedRun]) -> Measure:
     """The measure of a column of the history, such as "accuracy.mean"; MSD in decibels."""
     metric, _, part = column.rpartition(".")
     key = "msd_db" if column == "msd" else f"{metric}_{part}" if metric else part
-    known = next((one for one in measures(runs) if one.key == key), None)
+    known = next((measure for measure in measures(runs) if measure.key == key), None)
 
     def last(run: FinishedRun) -> float | None:
         return run.history[-1].value(column) if run.history else None
@@ -100,10 +100,10 @@ def paired(
     own, other = (
         {
             run.summary.seed: value
-            for run in one.runs
+            for run in side.runs
             if (value := measure.value(run)) is not None and math.isfinite(value)
         }
-        for one in (group, base)
+        for side in (group, base)
     )
     seeds = [seed for seed in own if seed in other]
     if not seeds:
@@ -116,11 +116,11 @@ def paired_with_first(
 ) -> list[tuple[int, RunGroup, Measure, Interval]]:
     """The difference of each group but the first to the first, in each metric that both have."""
     return [
-        (number, group, one, found)
+        (number, group, measure, found)
         for number, group in enumerate(groups[1:], 1)
-        for one in every
-        if one.is_metric
-        if (found := paired(group, groups[0], one, confidence)) is not None
+        for measure in every
+        if measure.is_metric
+        if (found := paired(group, groups[0], measure, confidence)) is not None
     ]
 
 

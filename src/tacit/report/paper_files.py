@@ -69,7 +69,7 @@ def write_paper_files(
 
 def _figures(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     """Every figure by the name of its file."""
-    series = [Series(one.label, tuple(run.history for run in one.runs)) for one in groups]
+    series = [Series(group.label, tuple(run.history for run in group.runs)) for group in groups]
     drawn = {_file_name(name): draw(series) for name, draw, _ in metric_figures(series)}
     run = groups[0].runs[0]
     if can_draw(run.graph):

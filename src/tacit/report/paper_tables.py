@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tacit.report.figures import csv_text
 from tacit.report.finished_grid import Grid
-from tacit.report.groups import RunGroup
+from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import CONFIDENCE, measures, over_seeds, paired, paired_with_first
 from tacit.report.numbers import format_difference, format_pair
 from tacit.report.rendering import latex, render
@@ -16,41 +16,41 @@ from tacit.report.statistics import Interval
 
 def runs_csv(groups: Sequence[RunGroup]) -> str:
     """A line per run."""
-    columns = measures([run for group in groups for run in group.runs])
-    header = ["runs", "folder", "algorithm", "seed", *(one.key for one in columns), "diverged"]
+    columns = measures(runs_of(groups))
+    keys = [measure.key for measure in columns]
     lines = [
         [
             group.name,
             run.name,
             run.summary.algorithm,
             run.summary.seed,
-            *(one.value(run) for one in columns),
+            *(measure.value(run) for measure in columns),
             run.summary.diverged,
         ]
         for group in groups
         for run in group.runs
     ]
-    return csv_text(header, lines)
+    return csv_text(["runs", "folder", "algorithm", "seed", *keys, "diverged"], lines)
 
 
 def grid_csv(grid: Grid) -> str:
     """A line per run of a grid that has ended, with the value of each key."""
-    columns = grid.measures
-    lines = [
-        [*setting.values.values(), run.name, run.summary.seed, *(one.value(run) for one in columns)]
-        for setting in grid.settings
-        for run in setting.runs
-    ]
-    return csv_text([*grid.stored.keys, "folder", "seed", *(one.key for one in columns)], lines)
+    keys = [measure.key for measure in grid.measures]
+    lines = []
+    for setting in grid.settings:
+        for run in setting.runs:
+            numbers = [measure.value(run) for measure in grid.measures]
+            lines.append([*setting.values.values(), run.name, run.summary.seed, *numbers])
+    return csv_text([*grid.stored.keys, "folder", "seed", *keys], lines)
 
 
 def means_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
     """A line per group and measure: mean, deviation and confidence interval over seeds."""
     lines = [
-        [group.name, one.key, *_cells(interval)]
+        [group.name, measure.key, *_cells(interval)]
         for group in groups
-        for one in measures([run for group in groups for run in group.runs])
-        if (interval := over_seeds(group, one, confidence)) is not None
+        for measure in measures(runs_of(groups))
+        if (interval := over_seeds(group, measure, confidence)) is not None
     ]
     return csv_text(["runs", "measure", *_CELLS], lines)
 
@@ -58,45 +58,45 @@ def means_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str
 def differences_csv(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
     """A line per group but the first, and measure: the difference to the first, paired by seed."""
     lines = [
-        [group.name, groups[0].name, one.key, *_cells(interval)]
+        [group.name, groups[0].name, measure.key, *_cells(interval)]
         for group in groups[1:]
-        for one in measures([run for group in groups for run in group.runs])
-        if one.key != "baseline"
-        if (interval := paired(group, groups[0], one, confidence)) is not None
+        for measure in measures(runs_of(groups))
+        if measure.key != "baseline"
+        if (interval := paired(group, groups[0], measure, confidence)) is not None
     ]
     return csv_text(["runs", "less", "measure", *_CELLS], lines)
 
 
 def latex_table(groups: Sequence[RunGroup], confidence: float = CONFIDENCE) -> str:
     """A booktabs table with a line per group, mean ± deviation, and one of paired differences."""
-    columns = measures([run for group in groups for run in group.runs])
+    columns = measures(runs_of(groups))
     if not columns:
         return "% No run has a result.\n"
-    shown = [one for one in columns if one.key not in _ONLY_CSV]
+    shown = [measure for measure in columns if measure.key not in _ONLY_CSV]
     seeds = max(len(group.runs) for group in groups)
-    lines = [
-        [latex(group.name)] + [_mean(over_seeds(group, one, confidence), one.form) for one in shown]
-        for group in groups
-    ]
+    lines = []
+    for group in groups:
+        means = (_mean(over_seeds(group, measure, confidence), measure.form) for measure in shown)
+        lines.append([latex(group.name), *means])
     caption = "At the end of the runs"
     if seeds > 1:
         most = "" if all(len(group.runs) == seeds for group in groups) else "up to "
         caption += f": mean ± standard deviation over {most}{seeds} seeds"
     text = "% Needs \\usepackage{booktabs}.\n"
-    text += _tabular(["", *(one.title for one in shown)], lines, caption)
+    text += _tabular(["", *(measure.title for measure in shown)], lines, caption)
     return text + _latex_differences(groups, confidence)
 
 
 def _latex_differences(groups: Sequence[RunGroup], confidence: float) -> str:
     """A table with a line per group but the first, and metric; "" if no seeds can be paired."""
-    columns = measures([run for group in groups for run in group.runs])
+    columns = measures(runs_of(groups))
     found = paired_with_first(groups, columns, confidence)
     if not found:
         return ""
     percent = f"{100 * confidence:g} %"
     lines = [
-        [latex(group.name), latex(one.title), *_difference(interval, one.form)]
-        for _, group, one, interval in found
+        [latex(group.name), latex(measure.title), *_difference(interval, measure.form)]
+        for _, group, measure, interval in found
     ]
     caption = f"Differences to {groups[0].name}, paired by seed, with the {percent} confidence "
     caption += "interval of Student's t"

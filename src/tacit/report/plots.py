@@ -58,7 +58,7 @@ class Curve:
 @plot_style()
 def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean, range, and the average model as a dashed line."""
-    curves = [_spread_curve(one, "accuracy") for one in series]
+    curves = [_spread_curve(entry, "accuracy") for entry in series]
     figure, axes = _draw(series, curves, "round", "accuracy (%)", spread=True)
     _draw_baseline(axes, series)
     _limit_y(axes, 0, 100)
@@ -68,13 +68,13 @@ def accuracy_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def metric_figure(series: Sequence[Series], metric: str, label: str) -> Figure:
     """A further metric over rounds, such as "auc"; runs without it leave a gap."""
-    curves = [_spread_curve(one, metric) for one in series]
+    curves = [_spread_curve(entry, metric) for entry in series]
     return _draw(series, curves, "round", label, spread=True)[0]
 
 
 def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
     """A dotted line at the majority baseline, if it is the same for all runs."""
-    known = {h[-1].baseline for one in series for h in one.histories if h} - {None}
+    known = {h[-1].baseline for entry in series for h in entry.histories if h} - {None}
     if len(known) == 1:
         level = known.pop()
         dotted = {"color": MUTED, "linestyle": ":", "linewidth": 1.3, "zorder": 1}
@@ -87,7 +87,7 @@ def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
 @plot_style()
 def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds, on a log scale if it spans more than two decades."""
-    curves = [_spread_curve(one, "loss") for one in series]
+    curves = [_spread_curve(entry, "loss") for entry in series]
     figure, axes = _draw(series, curves, "round", "loss", spread=True)
     parts: list[Any] = [part for c in curves for part in (c.values, c.low, c.average_model)]
     shown = np.concatenate(parts)
@@ -107,8 +107,8 @@ def msd_figure(series: Sequence[Series]) -> Figure:
         return 10 * np.log10(np.where(values > 0, values, np.nan))
 
     curves = []
-    for one in series:
-        curve = _scalar_curve(one, "msd", over="step")
+    for entry in series:
+        curve = _scalar_curve(entry, "msd", over="step")
         low, high = (None if end is None else decibels(end) for end in (curve.low, curve.high))
         curves.append(Curve(curve.x, decibels(curve.values), low, high))
     return _draw(series, curves, "iteration", "MSD (dB)")[0]
@@ -117,7 +117,7 @@ def msd_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def consensus_figure(series: Sequence[Series]) -> Figure:
     """Distance of the clients' models from their average over rounds; zeros are gaps."""
-    curves = [_scalar_curve(one, "consensus_distance") for one in series]
+    curves = [_scalar_curve(entry, "consensus_distance") for entry in series]
     figure, axes = _draw(series, curves, "round", "consensus distance")
     if any((curve.values > 0).any() for curve in curves):
         _use_log_scale(axes)
@@ -127,7 +127,7 @@ def consensus_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def bytes_figure(series: Sequence[Series]) -> Figure:
     """Bytes sent by all clients together since the start."""
-    curves = [_scalar_curve(one, "bytes_sent") for one in series]
+    curves = [_scalar_curve(entry, "bytes_sent") for entry in series]
     figure, axes = _draw(series, curves, "round", "sent by all clients")
     axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
     _limit_y(axes, 0, math.inf)
@@ -137,8 +137,8 @@ def bytes_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     curves = [
-        replace(_spread_curve(one, "accuracy"), x=_scalar_curve(one, "bytes_sent").values)
-        for one in series
+        replace(_spread_curve(entry, "accuracy"), x=_scalar_curve(entry, "bytes_sent").values)
+        for entry in series
     ]
     figure, axes = _draw(series, curves, "sent by all clients", "accuracy (%)", spread=True)
     _limit_y(axes, 0, 100)
@@ -221,9 +221,9 @@ def _draw_curve(axes: Any, curve: Curve, label: str, number: int, count: int) ->
 def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any]]:
     """Entries for the runs, if there are several, and for what lines and bands mean."""
     ranges = []
-    if any(len(one.histories) > 1 for one in series):
+    if any(len(entry.histories) > 1 for entry in series):
         ranges.append("seeds")
-    if spread and any(len(one.histories) == 1 for one in series):
+    if spread and any(len(entry.histories) == 1 for entry in series):
         ranges.append("clients")
     colour = series_style(0)[0] if len(series) == 1 else MUTED
     key: list[Any] = []
@@ -235,9 +235,9 @@ def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any
     if ranges and len(series) <= MAX_RANGES:
         key.append(Patch(facecolor=colour, alpha=0.2, label=f"range over {' or '.join(ranges)}"))
     runs: list[Any] = []
-    for number, one in enumerate(series if len(series) > 1 else ()):
+    for number, entry in enumerate(series if len(series) > 1 else ()):
         colour, marker, _ = series_style(number)
-        runs.append(Line2D([], [], color=colour, marker=marker, label=legend_label(one.label)))
+        runs.append(Line2D([], [], color=colour, marker=marker, label=legend_label(entry.label)))
     return runs, key
 
 

@@ -116,7 +116,7 @@ def _client_table(run: FinishedRun, owner: str) -> Table:
     names = [name for name in columns if name not in ("client", "loss", f"{OWN_TEST}loss")]
     # A metric on the client's own test set stands beside the one on the common test set.
     metrics = dict.fromkeys(["accuracy", "baseline", *(n.removeprefix(OWN_TEST) for n in names)])
-    ordered = [one for name in metrics for one in (name, OWN_TEST + name) if one in names]
+    ordered = [column for name in metrics for column in (name, OWN_TEST + name) if column in names]
     rows = [
         [
             run.graph.name_of(client),

@@ -48,8 +48,8 @@ def privacy_section(groups: Sequence[RunGroup]) -> Markup:
     """About the runs with a promise, one per group of seeds; "" if there are none."""
     found = [found for place, group in enumerate(groups) if (found := _private_run(place, group))]
     several = len(groups) > 1
-    kept = [one for one in found if one.spending.has_guarantee]
-    curves = [one for one in kept if one.run.history]
+    kept = [private for private in found if private.spending.has_guarantee]
+    curves = [private for private in kept if private.run.history]
     caption = "ε of the iterations so far. Dashed: the promise."
     cards = []
     if curves:
@@ -58,13 +58,13 @@ def privacy_section(groups: Sequence[RunGroup]) -> Markup:
     return render(
         "privacy.html.jinja",
         several=several,
-        runs=[(one.place, one.name, one.spending.sentences()) for one in found],
+        runs=[(private.place, private.name, private.spending.sentences()) for private in found],
         facts=_facts(kept[0].spending) if kept and not several else {},
         cards=cards,
         coalitions=[
-            (one.place, _coalitions(one, f"{one.name}: " if several else ""))
-            for one in kept
-            if _adds_masked_sums(one.run)
+            (private.place, _coalitions(private, f"{private.name}: " if several else ""))
+            for private in kept
+            if _adds_masked_sums(private.run)
         ],
     )
 
@@ -98,24 +98,26 @@ def _facts(spending: Spending) -> dict[str, str]:
 def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
     """ε over rounds for each run, and what each promised."""
     figure, axes = new_figure(WIDTH, HEIGHT)
-    for one in runs:
-        colour, marker, _ = series_style(one.place)
-        history, budget = one.run.history, one.spending.budget
+    for private in runs:
+        colour, marker, _ = series_style(private.place)
+        history, budget = private.run.history, private.spending.budget
         records = [history[k] for k in _evenly_spaced(len(history))]
         spent = [budget.spent(record.step) if record.step else 0.0 for record in records]
         rounds = [record.round for record in records]
         marker = marker if len(runs) > 1 else ""
         line = {"color": colour, "marker": marker, "markevery": max(1, len(rounds) // 6)}
-        axes.plot(rounds, spent, label=legend_label(one.name), gid=f"spent-{one.place}", **line)
+        axes.plot(
+            rounds, spent, label=legend_label(private.name), gid=f"spent-{private.place}", **line
+        )
         dashed = colour if len(runs) > 1 else MUTED
-        promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{one.place}"}
+        promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{private.place}"}
         axes.axhline(budget.epsilon, color=dashed, **promise)
     axes.set(xlabel="round", ylabel="ε")
-    axes.set_ylim(0, 1.08 * max(one.spending.budget.epsilon for one in runs))
+    axes.set_ylim(0, 1.08 * max(private.spending.budget.epsilon for private in runs))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if len(runs) > 1:
         legend = figure.legend(loc="outside lower center", ncols=min(3, len(runs)))
-        label_series(legend, {legend_label(one.name): one.place for one in runs})
+        label_series(legend, {legend_label(private.name): private.place for private in runs})
     return figure
 
 

@@ -19,7 +19,7 @@ from tacit.report.answer_section import answer_html, answers_table, unaudited_an
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.figures import csv_text, svg
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
-from tacit.report.groups import RunGroup, differences, group_runs, owner_of
+from tacit.report.groups import RunGroup, differences, group_runs, owner_of, runs_of
 from tacit.report.measures import OWN_TEST, axis_label, metric_title
 from tacit.report.page import Card, Table, counts_table, provenance_table, render_page, show
 from tacit.report.predictions_section import predictions_section
@@ -126,7 +126,7 @@ def _assemble(
     made: Mapping[str, str],
 ) -> dict[str, Markup]:
     """The sections by title: pictures, then tables, then proofs."""
-    runs = [run for group in groups for run in group.runs]
+    runs = runs_of(groups)
     alone = runs[0] if len(runs) == 1 else None
     audit = alone.audit if alone is not None else None
     parts = {
@@ -244,7 +244,7 @@ NamedFigure = tuple[str, Callable[[Sequence[plots.Series]], Figure], str]
 
 def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
     """The figures that these runs have: title, function that draws it, and caption."""
-    histories = [history for one in series for history in one.histories if history]
+    histories = [history for entry in series for history in entry.histories if history]
     if not histories:
         return []
     records = [record for history in histories for record in history]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun
-from tacit.report.groups import RunGroup
+from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import (
     OWN_TEST,
     Measure,
@@ -108,13 +108,16 @@ def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
 
 def comparison(groups: Sequence[RunGroup]) -> Markup:
     """The differences of all metrics; then all numbers of groups and runs, folded."""
-    runs = [run for group in groups for run in group.runs]
+    runs = runs_of(groups)
     every = measures(runs)
-    shown = [one for one in every if one.key != "bytes_sent"]
+    shown = [measure for measure in every if measure.key != "bytes_sent"]
     means = None
     if len(runs) > len(groups):
-        rows = [[group.label, *(_mean_over_seeds(group, one) for one in shown)] for group in groups]
-        header = ["Run", *(one.title for one in shown)]
+        rows = [
+            [group.label, *(_mean_over_seeds(group, measure) for measure in shown)]
+            for group in groups
+        ]
+        header = ["Run", *(measure.title for measure in shown)]
         title = "Mean ± standard deviation over seeds"
         means = Table(header, rows, title, range(len(groups)))
     # The names of runs of one group have their seeds.
@@ -122,7 +125,7 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
     rows = [
         [
             group.name_of(run),
-            *(format_number(one.value(run), one.form) for one in shown),
+            *(format_number(measure.value(run), measure.form) for measure in shown),
             format_bytes(run.summary.bytes_sent),
             format_duration(run.summary.wall_seconds),
             *([str(run.summary.seed)] if seeds else []),
@@ -131,7 +134,7 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
         for run in group.runs
     ]
     series = [place for place, group in enumerate(groups) for _ in group.runs]
-    header = ["Run", *(one.title for one in shown), "Sent", "Wall time", *seeds]
+    header = ["Run", *(measure.title for measure in shown), "Sent", "Wall time", *seeds]
     return render(
         "numbers.html.jinja",
         differences=difference_table(groups, every),
@@ -142,8 +145,8 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
 
 def overview_table(groups: Sequence[RunGroup]) -> Table:
     """A row per group: the first metric and its difference, what leaks, ε, bytes and time."""
-    runs = [run for group in groups for run in group.runs]
-    metric = next((one for one in measures(runs) if one.is_metric), None)
+    runs = runs_of(groups)
+    metric = next((measure for measure in measures(runs) if measure.is_metric), None)
     columns = overview_columns(groups, metric)
     rows = [[group.label, *(column(group) for column in columns.values())] for group in groups]
     return Table(["Run", *columns], rows, overview_title(groups), range(len(groups)))
@@ -164,7 +167,7 @@ def overview_columns(
         groups: All groups; differences are to the first.
         metric: What groups are compared by, if there is a metric.
     """
-    runs = [run for group in groups for run in group.runs]
+    runs = runs_of(groups)
     columns: dict[str, Callable[[RunGroup], Cell]] = {}
     if metric is not None:
         columns[metric.title] = lambda group: _mean_over_seeds(group, metric)
@@ -185,9 +188,9 @@ def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Ta
     It has no rows if no other group shares a seed with the first.
     """
     rows, series = [], []
-    for place, group, one, found in paired_with_first(groups, every):
-        name = one.title.replace("(%)", "(points)")
-        cells = _difference_cells(found, one.form)
+    for place, group, measure, found in paired_with_first(groups, every):
+        name = measure.title.replace("(%)", "(points)")
+        cells = _difference_cells(found, measure.form)
         rows.append([group.name, name, str(found.count), *cells])
         series.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
@@ -218,7 +221,7 @@ def _answers(runs: Sequence[FinishedRun]) -> Cell:
     """The answers of the audits of some runs, each once."""
     found = {run.audit.answer.verdict: run.audit.answer for run in runs if run.audit is not None}
     return [
-        Styled(one.verdict, f"verdict-cell wrap {one.level}") for one in found.values()
+        Styled(answer.verdict, f"verdict-cell wrap {answer.level}") for answer in found.values()
     ] or "not audited"
 
 
