@@ -37,6 +37,7 @@ from tacit.algorithms.solvers import (
 )
 from tacit.auditing.adversary import Adversary as Adversary
 from tacit.auditing.result import Audit as Audit
+from tacit.auditing.run_evidence import evidence as evidence
 from tacit.compression import (
     QSGD as QSGD,
     Identity as Identity,
@@ -63,6 +64,7 @@ from tacit.core.schedules import (
 )
 from tacit.data.augmentation import Augment as Augment
 from tacit.engines import callbacks as callbacks
+from tacit.engines.hosting import host as host
 from tacit.engines.robust_mixing import Robust as Robust
 from tacit.engines.run import Run as Run
 from tacit.engines.running import run as run

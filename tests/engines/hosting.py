@@ -11,11 +11,8 @@ import torch
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core.fixed_point import IntegerRows, wrapped
-from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
-from tacit.core.randomness import Philox
 from tacit.core.rows import CodedRows, received
-from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.engines.setting import Setting
@@ -133,15 +130,11 @@ def run_apart(algorithm, task, graph, steps, seed, ids, recording, lazily=False)
 
     Lazy rows round as those of `run_together` do; plain ones are obviously right.
     """
-    loader = task.loader(torch.tensor(ids), seed, "cpu")
     replayed = ReplayNetwork(recording, graph, ids)
-    here = (LazyClients if lazily else HostedClients)(
-        Neighbourhood.of(graph.edges, np.array(ids), weights=graph.weights),
-        replayed,
-        HostedObjective(task, ids, loader, "looped", seed, "cpu"),
-        Philox(seed, task.parameters, task.dtype),
-        algorithm.gradients_per_step,
-    )
+    here = tacit.host(Setting(algorithm, task, graph, seed=seed), replayed, ids)
+    if lazily:
+        parts = here.graph, here.net, here.objective, here.randomness, here.gradients_per_step
+        here = LazyClients(*parts)
     states = [evaluated_state(algorithm.start(here))]
     for t in range(steps):
         before = here.lazy_state(states[-1]) if lazily else states[-1]
