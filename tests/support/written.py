@@ -1,27 +1,26 @@
-"""An algorithm whose message a test writes."""
+"""Algorithms whose steps or messages a test writes."""
 
 from dataclasses import dataclass
 
-import torch
-
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.diffusion import ModelState
 
 
 @dataclass(frozen=True)
-class State:
-    theta: torch.Tensor
+class FromFirstModels(Algorithm):
+    """An algorithm whose state is a model, at first the initial one."""
+
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
 
 
 @dataclass(frozen=True)
-class Written(Algorithm):
+class Written(FromFirstModels):
     """Diffusion that sends what a function makes of model, gradient and `here`."""
 
     sent: object
     name = "written"
 
-    def start(self, here) -> State:
-        return State(here.theta0)
-
     def step(self, s, here):
         (mixed,) = here.net.mix(psi=self.sent(s.theta, here.grad(s.theta), here))
-        return State(mixed)
+        return ModelState(mixed)

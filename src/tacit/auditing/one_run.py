@@ -11,8 +11,7 @@ from tacit.auditing.adversary_choice import choose_adversaries
 from tacit.auditing.attacks.reconstruction_attacks import why_not_attackable
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.coalition_bounds import CoalitionBound, coalition_bounds
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import with_whole_run
+from tacit.auditing.bounds.whole_run import ledger_of
 from tacit.auditing.canaries.measured import CanaryMeasurements
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.options import AttackOptions, AuditOptions, Progress
@@ -92,7 +91,8 @@ def audit_one_run(
             )
         honest = [victim for victim in victims if victim not in adversary.corrupt]
         leakage = [Leakage(knowledge, victim) for victim in honest]
-        ledgers = _ledgers(setting, run, adversary, honest, options, mismatches)
+        bound = partial(ledger_of, setting, run, adversary, mismatches=mismatches)
+        ledgers = [bound(victim, delta=options.delta, steps=options.steps) for victim in honest]
         attacked = leakage
         if suite is not None and recorded is not run:
             less = Knowledge(recorded, adversary)
@@ -169,25 +169,6 @@ def _suite(
         notes.append(reason)
         return None
     return AttackSuite(setting, chosen, options, effort, notes)
-
-
-def _ledgers(
-    setting: Setting,
-    run: SymbolicRun,
-    adversary: Adversary,
-    victims: Sequence[int],
-    options: AuditOptions,
-    mismatches: Sequence[Mismatch],
-) -> list[Ledger]:
-    """What is bounded for each victim, in the audited iterations and in the whole run."""
-    clip, parameters, steps = setting.task.clip, setting.task.parameters, options.steps
-    bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
-    ledgers = [bound(victim, delta=options.delta, mismatches=mismatches) for victim in victims]
-    if steps is None or steps <= options.iterations:
-        return ledgers
-    if not setting.world.is_static:
-        return [replace(ledger, run_steps=steps) for ledger in ledgers]
-    return [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
 
 
 def _with_canaries(

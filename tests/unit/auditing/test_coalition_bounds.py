@@ -89,7 +89,8 @@ def test_large_graphs_have_a_short_table():
 
 
 def audited(kind=PrivateSGD, adversaries=("curious(1)", "curious(1,4)"), canaries=None, **options):
-    audit = AuditOptions(iterations=3, steps=STEPS, attacks=False, canaries=canaries)
+    proofs = {"iterations": 3, "steps": STEPS, "attacks": False, "heat_map": False}
+    audit = AuditOptions(canaries=canaries, **proofs)
     return run_audit(setting(kind, **options), list(adversaries), audit)
 
 
@@ -109,7 +110,8 @@ def test_the_summary_says_who_learns_what_and_the_guarantee():
 
 
 def test_parts_of_the_graph_are_named():
-    audit = run_audit(setting(), ["curious(1,4)"], AuditOptions([2], 3, steps=STEPS, attacks=False))
+    options = AuditOptions([2], 3, steps=STEPS, attacks=False, heat_map=False)
+    audit = run_audit(setting(), ["curious(1,4)"], options)
     assert "learns nothing about client 2 but the noisy sum over {2, 3}" in audit.summary
 
 
@@ -120,7 +122,7 @@ def test_other_algorithms_are_not_said_to_learn_sums_only():
 
 
 def test_lower_bounds_are_beside_the_upper_ones():
-    audit = audited(canaries=AttackOptions(canary_trials=4_000))
+    audit = audited(canaries=AttackOptions(canary_trials=1_000))
     (one,), (two,) = (result.canaries_of("gradient") for result in audit.results)
     for found, result in ((one, audit.results[0]), (two, audit.results[1])):
         assert found.iterations == STEPS

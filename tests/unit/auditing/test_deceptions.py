@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 
 import tacit
+from support.written import FromFirstModels
 from tacit import Adversary, Gaussian
-from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import whole_run_bound
@@ -43,16 +43,13 @@ def whole_run(algorithm, parameters):
 
 
 @dataclass(frozen=True)
-class Sums(Algorithm):
+class Sums(FromFirstModels):
     """Descends along sums over samples."""
 
     name: ClassVar[str] = "sums"
     needs_total: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("undirected", "connected")
     code: FixedPoint = CODE
-
-    def start(self, here):
-        return ModelState(here.theta0)
 
     def total(self, rows, here):
         (total,) = here.net.total(update=here.fixed_point("update", rows, self.code))

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from support.accounting import masked_mu, sum_delta
-from tacit.algorithms.algorithm import Algorithm
+from support.written import FromFirstModels
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination, evidence
@@ -40,7 +40,7 @@ L1, L2 = Clip(1.5, "l1"), Clip(1.5, "l2")
 
 
 @dataclass(frozen=True)
-class Sum(Algorithm):
+class Sum(FromFirstModels):
     """Clients send gradients with own noise and pairwise masks, and descend along the mixture."""
 
     name: ClassVar[str] = "sum"
@@ -48,9 +48,6 @@ class Sum(Algorithm):
     mask: Noise = GAUSSIAN
     masked: bool = False
     lr: float = 0.0
-
-    def start(self, here):
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         sent = here.grad(s.theta)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tacit
-from tacit.algorithms.algorithm import Algorithm
+from support.written import FromFirstModels
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
@@ -22,14 +22,11 @@ RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 
 
 @dataclass(frozen=True)
-class Rule(Algorithm):
+class Rule(FromFirstModels):
     """An algorithm of one step function."""
 
     does: Callable[..., Any]
     name: ClassVar[str] = "rule"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here) -> ModelState:
         return self.does(s, here) or s

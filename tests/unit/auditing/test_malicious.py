@@ -8,8 +8,8 @@ import torch
 
 import tacit
 from support.suited import guaranteed, suited
+from support.written import FromFirstModels
 from tacit.algorithms import ALGORITHMS
-from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, Substitute, substitutes
@@ -296,13 +296,10 @@ def test_every_behaviour_is_documented():
 
 
 @dataclass(frozen=True)
-class Shares(Algorithm):
+class Shares(FromFirstModels):
     """Every client adds its share of the noise, as small as its neighbours announce."""
 
     name = "shares"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         ones = torch.ones(len(here.graph.out_source), 1, dtype=s.theta.dtype)

@@ -7,9 +7,10 @@ import torch
 
 from support.integer_noise import integers
 from support.suited import guaranteed, made
-from support.written import State, Written
+from support.written import FromFirstModels, Written
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.discrete_gaussian import DiscreteGaussian
@@ -65,19 +66,16 @@ def test_a_linear_algorithm_passes_with_numbers_of_any_size():
 
 
 @dataclass(frozen=True)
-class WithScalar(Algorithm):
+class WithScalar(FromFirstModels):
     """Sends a number per client beside its model."""
 
     scalar: object
     name = "with-scalar"
 
-    def start(self, here) -> State:
-        return State(here.theta0)
-
     def step(self, s, here):
         g = here.grad(s.theta)
         (mixed, _) = here.net.mix(psi=s.theta - 0.1 * g, w=self.scalar(s.theta, g))
-        return State(mixed)
+        return ModelState(mixed)
 
 
 def test_a_counter_carries_no_symbols_and_passes():
@@ -178,16 +176,13 @@ def test_two_steps_with_the_same_integer_noise_are_found():
 
 
 @dataclass(frozen=True)
-class Unheard(Algorithm):
+class Unheard(FromFirstModels):
     """Averages the rows of all clients without sending anything."""
 
     name = "unheard"
 
-    def start(self, here) -> State:
-        return State(here.theta0)
-
     def step(self, s, here):
-        return State(s.theta - 0.1 * here.grad(s.theta).mean(0, keepdim=True))
+        return ModelState(s.theta - 0.1 * here.grad(s.theta).mean(0, keepdim=True))
 
 
 def test_rows_of_others_that_were_never_sent_are_found():

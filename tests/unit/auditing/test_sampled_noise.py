@@ -9,8 +9,8 @@ import torch
 
 import tacit
 from support.suited import Changed, guaranteed, made
+from support.written import FromFirstModels
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
-from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.bounds.ledger import compute_ledger
@@ -114,7 +114,7 @@ def test_noise_in_floating_point_is_ideal():
 
 
 @dataclass(frozen=True)
-class Samples(Algorithm):
+class Samples(FromFirstModels):
     """Sends sums over samples under noise, in one of several ways."""
 
     name: ClassVar[str] = "samples"
@@ -125,9 +125,6 @@ class Samples(Algorithm):
     @property
     def gradients_per_step(self):
         return 2
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here) -> ModelState:
         total = here.clipped_sum(s.theta, 1.0, 0.1)

@@ -8,7 +8,7 @@ import torch
 
 import tacit
 from support.integer_noise import integers
-from tacit.algorithms.algorithm import Algorithm
+from support.written import FromFirstModels
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic import symbols
 from tacit.auditing.symbolic.symbols import run_on_symbols, step_on_symbols
@@ -22,15 +22,12 @@ RING = tacit.Topology.ring(4).mixing("metropolis", lazy=True)
 
 
 @dataclass(frozen=True)
-class Toy(Algorithm):
+class Toy(FromFirstModels):
     """An algorithm with any step, starting from the first models."""
 
     does: object
     gradients_per_step: int = 1
     name: ClassVar[str] = "toy"
-
-    def start(self, here):
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         return ModelState(self.does(s.theta, here))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tacit
+from support.written import FromFirstModels
 from tacit import Gaussian, Laplace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -125,14 +126,11 @@ def test_per_sample_a_tracker_costs_its_uses():
 
 
 @dataclass(frozen=True)
-class Perturbed(Algorithm):
+class Perturbed(FromFirstModels):
     """The victim's gradient is taken at a model that its own noise has moved."""
 
     moved: float = 1.0
     name = "perturbed"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         noise = here.noise("z", Gaussian(1.0))
@@ -185,13 +183,10 @@ def test_an_algorithm_that_reads_the_iteration_has_none():
 
 
 @dataclass(frozen=True)
-class Inline(Algorithm):
+class Inline(FromFirstModels):
     """Noise that decays by a schedule which is no option."""
 
     name = "inline"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here) -> ModelState:
         noise = here.noise("z", Gaussian(here.rate(lambda t: 3.0 * 0.1**t)))
@@ -329,13 +324,10 @@ def test_the_bound_does_not_depend_on_the_units_of_gradients(unit):
 
 
 @dataclass(frozen=True)
-class WarmUp(Algorithm):
+class WarmUp(FromFirstModels):
     """Reads the scale of its noise only after a warm-up."""
 
     name = "warm-up"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         warm = here.rate(lambda t: float(t < 3))
@@ -374,13 +366,10 @@ def test_a_whole_run_that_costs_less_than_its_beginning_has_no_bound():
 
 
 @dataclass(frozen=True)
-class Numbered(Algorithm):
+class Numbered(FromFirstModels):
     """Knows the iteration by the number of its batch."""
 
     name = "numbered"
-
-    def start(self, here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s, here):
         noise = (1.0 if here.batch(0) <= 5 else 1e-3) * here.noise("z", Gaussian(1.0))

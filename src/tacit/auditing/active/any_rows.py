@@ -16,8 +16,8 @@ from dataclasses import replace
 from tacit.auditing.active.malicious import ArbitraryRows
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import with_whole_run
+from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.bounds.whole_run import ledger_of
 from tacit.auditing.symbolic.replay import checked_run, without
 from tacit.engines.setting import Setting
 
@@ -49,17 +49,15 @@ def bound_for_any_rows(
         why = f"malicious clients choose {tag!r}, which is not one number per parameter"
         scope = f"the first {run.steps} iterations, whatever malicious clients send"
         return Ledger(victim, str(adversary), scope, Bound.none(why), delta)
-    ledger = compute_ledger(
+    ledger = ledger_of(
+        setting,
         without(run, mismatches),
         anything,
         victim,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
         delta=delta,
         mismatches=mismatches,
+        steps=steps,
     )
-    if steps is not None and steps > iterations:
-        ledger = with_whole_run(ledger, setting, anything, steps)
     return replace(
         ledger,
         scope=f"{ledger.scope}, whatever malicious clients send, if arithmetic is exact",

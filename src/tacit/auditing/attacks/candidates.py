@@ -11,6 +11,8 @@ from tacit.tasks.parts import Part
 
 MAX_MEMBERS = 400
 MIN_MEMBERS = 20
+MAX_POPULATION = 200
+Samples = tuple[Tensor, Tensor]  # inputs [n, ...] and classes [n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,14 @@ class Candidates:
         rest = torch.ones(len(others[1]), dtype=torch.bool).index_fill_(0, b, False)
         public = others[0][rest], others[1][rest]
         return cls(x, y, torch.arange(len(x)) < len(a), public)
+
+    def split_public(self, seed: int) -> tuple[Samples, Samples]:
+        """Public data to train on, and a population on which no model is trained."""
+        x, y = self.public
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+        count = min(MAX_POPULATION, len(x) // 2)
+        population, rest = order[:count], order[count:]
+        return (x[rest], y[rest]), (x[population], y[population])
 
     def to(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
         return self.x.to(device), self.y.to(device)

@@ -15,12 +15,13 @@ from tacit.auditing.attacks.inversion import InversionResult, invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.optimiser import SignedAdam
+from tacit.auditing.attacks.optimiser import Optimiser, SignedAdam
 from tacit.auditing.attacks.randomized import invert_randomized
 from tacit.auditing.options import AttackOptions
 from tacit.tasks.flat import ModuleLoss
 
 SHORTCUT_METHOD = "exact shortcut"
+SMOOTHNESS = 1e-2  # weight of the total variation beside the cosine distance
 SHORTCUT = (
     "computed from the first layer: exact for one sample per value; the residual shows whether it "
     "was one"
@@ -70,23 +71,18 @@ def guess_inputs(
         if short is not None and bool(short.exact().all()):
             assumptions = [SHORTCUT, f"batch size known: {spec.batch}"]
             return Guess(short.inputs.cpu(), None, SHORTCUT_METHOD, assumptions, 0.0, False)
-    single = spec.batch == 1 and observation.batches == 1
-    smooth = _smoothness(observation, spec)
-    plain = _is_plain(loss, observation, spec, clipped)
+    matching_loss, optimiser, method = choose_search(loss, observation, spec, clipped=clipped)
     found = invert(
         loss,
         observation,
         spec,
-        matching_loss=matching_loss_for(loss, observation, spec, clipped=clipped),
-        optimiser=LBFGS() if plain or single else SignedAdam(),
+        matching_loss=matching_loss,
+        optimiser=optimiser,
         restarts=options.restarts,
         seed=options.seed,
         budget_seconds=options.seconds,
         progress=lambda i, of, _: progress(i, of),
     )
-    search = "L-BFGS" if plain or single else "signed Adam"
-    search = f"total variation, {search}" if smooth and not plain else search
-    method = f"{'L2' if plain else 'cosine'}, {search}"
     return _guess(observation, spec, found, method)
 
 
@@ -102,27 +98,19 @@ def _guess(
     return Guess(inputs, labels, method, found.assumptions, found.seconds, found.cut_short)
 
 
-def matching_loss_for(
-    loss: ModuleLoss,
-    observation: Observation,
-    spec: DataSpec,
-    *,
-    clipped: bool,
-) -> MatchingLoss:
-    """The distance by which the attacker compares guesses."""
-    if _is_plain(loss, observation, spec, clipped):
+def choose_search(
+    loss: ModuleLoss, observation: Observation, spec: DataSpec, *, clipped: bool
+) -> tuple[MatchingLoss, Optimiser, str]:
+    """The distance by which the attacker compares guesses, the optimiser, and both in words."""
+    single = spec.batch == 1 and observation.batches == 1
+    # L-BFGS on the squared distance needs a smooth loss and known lengths of gradients.
+    if not clipped and (single or "ReLU" not in activations(loss.flat.module)):
         # Values that are known together have different lengths.
-        return L2(relative=not observation.is_single)
-    return CosineDistance(total_variation=_smoothness(observation, spec))
-
-
-def _is_plain(loss: ModuleLoss, observation: Observation, spec: DataSpec, clipped: bool) -> bool:
-    """L-BFGS on the squared distance needs a smooth loss and known lengths of gradients."""
-    single = spec.batch == 1 and observation.batches == 1
-    return not clipped and (single or "ReLU" not in activations(loss.flat.module))
-
-
-def _smoothness(observation: Observation, spec: DataSpec) -> float:
-    """Weight of the total variation, which is defined for images only."""
-    single = spec.batch == 1 and observation.batches == 1
-    return 0.0 if single or len(spec.shape) != 3 else 1e-2
+        return L2(relative=not observation.is_single), LBFGS(), "L2, L-BFGS"
+    if single:
+        return CosineDistance(), LBFGS(), "cosine, L-BFGS"
+    # The total variation is defined for images only.
+    if len(spec.shape) != 3:
+        return CosineDistance(), SignedAdam(), "cosine, signed Adam"
+    matching_loss = CosineDistance(total_variation=SMOOTHNESS)
+    return matching_loss, SignedAdam(), "cosine, total variation, signed Adam"

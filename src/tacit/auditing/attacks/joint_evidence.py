@@ -17,7 +17,7 @@ from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.evidence import Evidence, Kind
 from tacit.auditing.attacks.gradient_matching import MatchingProblems
 from tacit.auditing.attacks.guesses import GuessLayout
-from tacit.auditing.attacks.input_search import Guess, matching_loss_for
+from tacit.auditing.attacks.input_search import Guess, choose_search
 from tacit.auditing.attacks.known_evidence import ABOUT_SEVERAL, ABOUT_VICTIM, exact_evidence
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.symbolic.leakage import Leakage
@@ -138,7 +138,7 @@ def best_guess(
     matching = MatchingProblems(
         loss.to(values.device),
         observation,
-        matching_loss_for(loss, observation, spec, clipped=clipped),
+        choose_search(loss, observation, spec, clipped=clipped)[0],
         layout,
         labels.view(1, len(guesses), observation.batches, spec.batch, *labels.shape[2:]),
         which,

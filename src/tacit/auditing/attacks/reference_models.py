@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.candidates import Candidates
@@ -26,7 +25,6 @@ from tacit.engines.setting import Setting
 from tacit.tasks.flat import ModuleLoss
 
 PLAIN_MODELS = 16
-MAX_POPULATION = 200
 MIN_POPULATION = 20
 NO_TIME = "one could not be repeated often enough in the time budget"
 NO_STEPS = "the number of iterations of the run is not known"
@@ -68,7 +66,7 @@ class ReferenceModels:
     @cached_property
     def population(self) -> tuple[Tensor, Tensor]:
         """Samples on which no model was trained."""
-        return self._public[1]
+        return self.candidates.split_public(self.options.seed)[1]
 
     def of(self, models: Sequence[ModelId]) -> References | None:
         """Shadow models to compare these models with; None if they diverge."""
@@ -85,30 +83,17 @@ class ReferenceModels:
         return References(*found.mean(models), found.held, description, not found.finished)
 
     @cached_property
-    def _public(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Public data for the clients of shadow federations, and the population."""
-        x, y = self.candidates.public
-        generator = torch.Generator().manual_seed(self.options.seed)
-        order = torch.randperm(len(x), generator=generator)
-        count = min(MAX_POPULATION, len(x) // 2)
-        first, rest = order[:count], order[count:]
-        return (x[rest], y[rest]), (x[first], y[first])
-
-    @cached_property
     def _federations(self) -> tuple[ShadowConfidences | None, str]:
         """Shadow federations, or the reason why there are none."""
-        public, population = self._public
         if not self.record:
             return None, NO_STEPS
-        if len(public[0]) < MIN_POPULATION:
+        if len(self.candidates.public[0]) - len(self.population[0]) < MIN_POPULATION:
             return None, NO_DATA
         try:
             found = train_shadow_federations(
                 replace(self.setting, device=self.options.device),
                 self.victim,
-                (self.candidates.x, self.candidates.y),
-                public,
-                population,
+                self.candidates,
                 self.record,
                 seed=self.options.seed,
                 progress=partial(self.progress, "training shadow federations"),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.candidates import Candidates, Samples
 from tacit.auditing.attacks.likelihood_ratio import confidence
 from tacit.auditing.attacks.shadow import random_halves
 from tacit.core.randomness import derive_key
@@ -32,7 +33,6 @@ from tacit.tasks.parts import Parts
 FEDERATIONS = 16
 MIN_FEDERATIONS = 4  # two with and two without each candidate, for a variance
 ModelId = tuple[int, int]  # a client, and the number of iterations before its model
-Samples = tuple[Tensor, Tensor]  # inputs [n, ...] and classes [n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +54,7 @@ class ShadowConfidences:
 def train_shadow_federations(
     setting: Setting,
     victim: int,
-    candidates: Samples,
-    public: Samples,
-    population: Samples,
+    candidates: Candidates,
     record: Sequence[ModelId],
     *,
     seed: int,
@@ -69,9 +67,7 @@ def train_shadow_federations(
     Args:
         setting: The attacked run.
         victim: The client whose part is a half of the candidates.
-        candidates: Samples that may be the victim's.
-        public: Data of the same kind for the other clients.
-        population: Other data of the same kind, on which no shadow federation is trained.
+        candidates: Samples that may be the victim's, and public data for the other clients.
         record: Models at which the confidence is recorded; the last iteration among them is the
             last of the federations.
         seed: Draws halves and data, and keys the runs.
@@ -84,12 +80,13 @@ def train_shadow_federations(
     """
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     generator = torch.Generator().manual_seed(derive_key(seed, "shadow federations") >> 1)
-    held, rows = random_halves(len(candidates[0]), federations, generator)
+    public, population = candidates.split_public(seed)
+    held, rows = random_halves(len(candidates.x), federations, generator)
     steps = max(iteration for _, iteration in record)
-    samples = tuple(map(torch.cat, zip(candidates, population, strict=True)))
+    samples = torch.cat((candidates.x, population[0])), torch.cat((candidates.y, population[1]))
     found: list[dict[ModelId, Tensor]] = []
     for number, half in enumerate(rows):
-        own = candidates[0][half], candidates[1][half]
+        own = candidates.x[half], candidates.y[half]
         task = _shadow_task(setting, victim, own, public, generator)
         key = derive_key(seed, "shadow federation", number) >> 1
         simulation = Simulation(replace(setting, task=task, seed=key, prg="philox"))
@@ -111,7 +108,7 @@ def train_shadow_federations(
     pairs = len(found) // 2 * 2
     if pairs < MIN_FEDERATIONS:
         return None
-    count = len(candidates[0])
+    count = len(candidates.x)
     phi = {one: torch.stack([each[one] for each in found[:pairs]]) for one in record}
     return ShadowConfidences(
         {one: rows[:, :count] for one, rows in phi.items()},

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -66,6 +67,14 @@ class Bound:
     @classmethod
     def none(cls, why: str, combination: Combination | None = None) -> Bound:
         return cls(math.inf, 0.0, why, combination=combination)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "epsilon": None if math.isinf(self.epsilon) else self.epsilon,
+            "delta": self.delta,
+            "why": self.why,
+            "assumptions": list(self.assumptions),
+        }
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):

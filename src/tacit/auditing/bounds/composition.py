@@ -13,10 +13,16 @@ from dataclasses import replace
 import numpy as np
 
 from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
-from tacit.auditing.bounds.response import response_bound
 from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
 from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.privacy.accounting.randomized_response import (
+    response_epsilon,
+    response_method,
+    response_pure_epsilon,
+)
 from tacit.privacy.clipping import Clip
+
+DECLARED = "Each non-linear step is as private as the algorithm declares; that is not checked."
 
 # What is seen, ε of each coordinate of the non-linear steps, and how many others are like it.
 Release = tuple[SecretRows, list[float], int]
@@ -71,19 +77,34 @@ def composed_bound(
         return Bound.none("gradients of the victim are sent in different ways: no bound is proved")
     if sampled:
         return _worst_sampled(sampled).bound(delta)
-    is_limited = uses is not None and uses < count
+    uses = count if uses is None else uses
     if budgets:
         spent = [budget for each, times in budgets for budget in each * times]
-        if uses is not None and is_limited:
+        if uses < count:
             most = max(len(each) for each, _ in budgets)
             spent = sorted(spent, reverse=True)[: uses * most]
-        return response_bound(spent, parameters, delta)
+        return _response_bound(spent, parameters, delta)
     if not losses:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
     assert clip is not None  # checked above
-    if uses is not None and is_limited:
+    if uses < count:
         losses = [(_worst([loss for loss, _ in losses]), uses)]
     return total_bound(losses, clip, delta)
+
+
+def _response_bound(budgets: list[float], parameters: int, delta: float) -> Bound:
+    """The bound from these ε per coordinate that non-linear steps declare."""
+    largest, count = max(budgets), len(budgets)
+    uses = count * parameters
+    pure = response_pure_epsilon(largest, parameters, count)
+    epsilon = response_epsilon(delta, largest, uses)
+    why = (
+        f"randomized response with ε = {largest:g} per coordinate, {parameters:,} coordinates, "
+        f"{count} times: pure ε = {pure:.4g}"
+    )
+    if epsilon >= pure:
+        return Bound(pure, 0.0, why, (DECLARED,))
+    return Bound(epsilon, delta, f"{why}; with δ by {response_method(uses)}", (DECLARED,))
 
 
 def _worst_sampled(losses: list[SampledLoss]) -> SampledLoss:

@@ -59,33 +59,23 @@ class Ledger:
         return self.whole_run or self.upper
 
     def as_dict(self) -> dict[str, Any]:
-        upper, single = self.upper, self.single_message
+        single, whole, sample = self.single_message, self.whole_run, self.per_sample
         return {
             "victim": self.victim,
             "adversary": self.adversary,
             "scope": self.scope,
             "unit": self.unit,
             "only_sum_of": None if self.only_sum_of is None else list(self.only_sum_of),
-            "guarantee": str(upper),
-            "epsilon": None if math.isinf(upper.epsilon) else upper.epsilon,
-            "delta": upper.delta,
-            "why": upper.why,
-            "assumptions": list(upper.assumptions),
+            "guarantee": str(self.upper),
+            **self.upper.as_dict(),
             "one_message_alone": None if single is None else single.as_dict(),
-            "whole_run": self._whole_run_as_dict(),
-        }
-
-    def _whole_run_as_dict(self) -> dict[str, Any] | None:
-        if self.whole_run is None:
-            return None
-        bound = self.whole_run
-        return {
-            "iterations": self.run_steps,
-            "epsilon": bound.epsilon,
-            "delta": bound.delta,
-            "why": bound.why,
-            "assumptions": list(bound.assumptions),
-            "per_sample": _as_dict(self.per_sample),
+            "whole_run": None
+            if whole is None
+            else {
+                "iterations": self.run_steps,
+                **whole.as_dict(),
+                "per_sample": None if sample is None else sample.as_dict(),
+            },
         }
 
 
@@ -95,13 +85,6 @@ def ledger_adversary(adversary: Adversary) -> Adversary:
     It knows first models and, beyond what `Adversary` says, the data of all other clients.
     """
     return replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
-
-
-def _as_dict(bound: Bound | None) -> dict[str, Any] | None:
-    if bound is None:
-        return None
-    values = {"epsilon": bound.epsilon, "delta": bound.delta, "why": bound.why}
-    return values | {"assumptions": list(bound.assumptions)}
 
 
 def compute_ledger(

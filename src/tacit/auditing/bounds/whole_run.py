@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,9 +31,10 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, total_bound
 from tacit.auditing.bounds.composition import Release, composed_bound
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
-from tacit.auditing.bounds.ledger import Ledger, ledger_adversary
+from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversary
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
+from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
 from tacit.core.schedules import rate_at
 from tacit.engines.setting import Setting
@@ -42,7 +43,34 @@ from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import MiniBatchSource
 
 
-def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
+def ledger_of(
+    setting: Setting,
+    run: SymbolicRun,
+    adversary: Adversary,
+    victim: int,
+    *,
+    delta: float,
+    mismatches: Sequence[Mismatch] = (),
+    steps: int | None = None,
+) -> Ledger:
+    """`compute_ledger` of a setting, with bounds for all its `steps` where these are more."""
+    ledger = compute_ledger(
+        run,
+        adversary,
+        victim,
+        clip=setting.task.clip,
+        parameters=setting.task.parameters,
+        delta=delta,
+        mismatches=mismatches,
+    )
+    if steps is None or steps <= run.steps:
+        return ledger
+    if not setting.world.is_static:
+        return replace(ledger, run_steps=steps)
+    return _with_whole_run(ledger, setting, adversary, steps)
+
+
+def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
     """The ledger with bounds for all iterations, if the first ones have a bound."""
     if math.isinf(ledger.upper.epsilon):
         return replace(ledger, run_steps=steps)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,8 +26,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.membership_scores import loss_score
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound_of
+from tacit.auditing.bounds.whole_run import ledger_of, whole_run_bound_of
 from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.options import Progress
@@ -112,9 +110,8 @@ def sample_canaries(
     scores, scored_by = _scores(loss, samples, leakage, transcript, trained)
     upper: Bound | None = None
     if total == iterations:
-        clip, parameters = setting.task.clip, setting.task.parameters
-        bound = partial(compute_ledger, run, who, victim, clip=clip, parameters=parameters)
-        upper = bound(delta=delta, mismatches=mismatches).upper
+        found = ledger_of(setting, run, who, victim, delta=delta, mismatches=mismatches)
+        upper = found.upper
     elif not mismatches:
         upper = whole_run_bound_of(setting, who, victim, total, delta)
     lower = one_run_bound(scores, samples.coins.numpy(), delta, confidence)

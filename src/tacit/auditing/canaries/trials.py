@@ -22,14 +22,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import compute_ledger, ledger_adversary
+from tacit.auditing.bounds.ledger import ledger_adversary
+from tacit.auditing.bounds.whole_run import ledger_of
 from tacit.auditing.canaries.client_likelihood import ClientLikelihood
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
 from tacit.auditing.canaries.result import ACCUSING, CanaryResult
@@ -185,9 +185,6 @@ def _analyse(
     setting: Setting, adversary: Adversary, victim: int, iterations: int, delta: float
 ) -> tuple[SymbolicRun, Bound]:
     """The run on symbols and its ledger's bound, as an audit computes them."""
-    clip, parameters = setting.task.clip, setting.task.parameters
     check_victim(victim, setting.graph.clients)
     run, mismatches = checked_run(setting, iterations)
-    bound = partial(compute_ledger, run, adversary, victim, clip=clip, parameters=parameters)
-    ledger = bound(delta=delta, mismatches=mismatches)
-    return run, ledger.upper
+    return run, ledger_of(setting, run, adversary, victim, delta=delta, mismatches=mismatches).upper

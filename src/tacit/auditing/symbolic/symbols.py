@@ -7,6 +7,7 @@ is recorded as coefficients. Nothing in this module is specific to one algorithm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -124,7 +125,7 @@ def run_on_symbols(
     world = World.of(graph)
     algorithm.check_world(world)
     counter = SymbolTable(NARROW)
-    run = partial(_run, algorithm, world, steps, keep or Keep(), common_start=common_start)
+    run = partial(_run, algorithm, world, range(steps), keep or Keep(), common_start)
     sent = run(counter).transcript
     unknowns = len(counter.columns)
     size = 8.0 * unknowns * sent.row_count
@@ -138,45 +139,41 @@ def run_on_symbols(
     return run(SymbolTable(unknowns + 1))
 
 
-def _run(
-    algorithm: Algorithm,
-    world: World,
-    steps: int,
-    keep: Keep,
-    table: SymbolTable,
-    common_start: bool,
-) -> SymbolicRun:
-    engine = _SymbolicEngine(algorithm, world, keep, table, common_start)
-    state = engine.start()
-    engine.record(state)
-    for t in range(steps):
-        state = engine.step(state, t)
-    return engine.run()
-
-
 def step_on_symbols(
     algorithm: Algorithm, graph: Graph, t: int, *, steps: int = 1, keep: Keep | None = None
 ) -> SymbolicRun:
     """Run iteration t alone, or `steps` from there, from a state of unknowns of kind "theta0"."""
-    world = World(graph)
+    world, counter = World(graph), SymbolTable(NARROW)
     start = _SymbolicEngine(algorithm, world, Keep(), SymbolTable(NARROW), False).start()
-    rows = {name: len(value) for name, value in tensors_of(start).items()}
 
-    def run(table: SymbolTable) -> SymbolicRun:
-        engine = _SymbolicEngine(algorithm, world, keep or Keep(), table, False)
+    def begin(table: SymbolTable) -> Any:
         unknowns = {
-            name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(count)]
-            for name, count in rows.items()
+            name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(len(rows))]
+            for name, rows in tensors_of(start).items()
         }
-        state = type(start)(**{name: table.rows(some) for name, some in unknowns.items()})
-        engine.record(state)
-        for later in range(t, t + steps):
-            state = engine.step(state, later)
-        return engine.run()
+        return type(start)(**{name: table.rows(some) for name, some in unknowns.items()})
 
-    counter = SymbolTable(NARROW)
+    run = partial(_run, algorithm, world, range(t, t + steps), keep or Keep(), False, begin=begin)
     run(counter)
     return run(SymbolTable(len(counter.columns) + 1))
+
+
+def _run(
+    algorithm: Algorithm,
+    world: World,
+    iterations: range,
+    keep: Keep,
+    common_start: bool,
+    table: SymbolTable,
+    begin: Callable[[SymbolTable], Any] | None = None,
+) -> SymbolicRun:
+    """Iterations from the algorithm's own start, or from the state that `begin` makes."""
+    engine = _SymbolicEngine(algorithm, world, keep, table, common_start)
+    state = engine.start() if begin is None else begin(table)
+    engine.record(state)
+    for t in iterations:
+        state = engine.step(state, t)
+    return engine.run()
 
 
 class _SymbolicEngine:
