@@ -40,27 +40,16 @@ def run_audit(
             passive.append(given)
         else:
             active.append(malicious)
-    honest = None
+    audit = Audit(setting, options.iterations, list(options.victims), [], None)
     if passive or not active:
-        honest = audit_one_run(setting, passive or None, options)
-        if not active:
-            return honest
+        audit = audit_one_run(setting, passive or None, options)
+    if not active:
+        return audit
     comparison = Comparison(setting, options)
-    if options.transcript is not None or options.final is not None:
-        comparison.remarks["malicious clients are simulated anew, from the configuration"] = None
     for adversary in active:
         for victim in options.victims:
             comparison.add(adversary, victim)
-    compared = comparison.audit()
-    if honest is None:
-        return compared
-    return replace(
-        honest,
-        results=[*honest.results, *compared.results],
-        notes=list(dict.fromkeys((*honest.notes, *compared.notes))),
-        remarks=list(dict.fromkeys((*honest.remarks, *compared.remarks))),
-        gains=compared.gains,
-    )
+    return comparison.beside(audit)
 
 
 def _malicious(given: Adversary | str, names: tuple[str, ...]) -> Adversary | None:

@@ -187,14 +187,15 @@ class Comparison:
         theta: Tensor = simulation.state.theta.cpu()
         return theta if bool(theta.isfinite().all()) else None
 
-    def audit(self) -> Audit:
-        return Audit(
-            self.setting,
-            self.options.iterations,
-            list(self.options.victims),
-            self.results,
-            None,
-            list(self.notes),
-            list(self.remarks),
-            self.gains,
+    def beside(self, audit: Audit) -> Audit:
+        """An audit of other adversaries of the same run, with these results."""
+        remarks = dict.fromkeys(audit.remarks)
+        if self.options.transcript is not None or self.options.final is not None:
+            remarks |= {"malicious clients are simulated anew, from the configuration": None}
+        return replace(
+            audit,
+            results=[*audit.results, *self.results],
+            notes=list(dict.fromkeys((*audit.notes, *self.notes))),
+            remarks=list(remarks | self.remarks),
+            gains=self.gains,
         )
