@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 
@@ -12,6 +14,22 @@ class FromFirstModels(Algorithm):
 
     def start(self, here) -> ModelState:
         return ModelState(here.theta0)
+
+
+@dataclass(frozen=True)
+class Two:
+    """A state with a field beside the model."""
+
+    theta: torch.Tensor
+    extra: torch.Tensor
+
+
+@dataclass(frozen=True)
+class WithZeros(Algorithm):
+    """An algorithm with such a state, at first zeros."""
+
+    def start(self, here) -> Two:
+        return Two(here.theta0, 0.0 * here.theta0)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 
 import pytest
-import torch
 from hypothesis import given, settings, strategies as st
 
 import tacit
+from support.written import Two, WithZeros
 from tacit import Gaussian, Laplace
-from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -84,19 +83,10 @@ def test_a_gradient_without_noise_is_never_too_small_to_matter(lr, features):
 
 
 @dataclass(frozen=True)
-class Two:
-    theta: torch.Tensor
-    extra: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Diverging(Algorithm):
+class Diverging(WithZeros):
     """A recursion whose coefficients grow out of range."""
 
     name = "diverging"
-
-    def start(self, here) -> Two:
-        return Two(here.theta0, 0.0 * here.theta0)
 
     def step(self, s, here) -> Two:
         x = s.theta - here.grad(s.theta) - here.noise("n", Gaussian(1.0)) + 1e20 * s.extra

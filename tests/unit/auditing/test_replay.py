@@ -7,9 +7,8 @@ import torch
 
 from support.integer_noise import integers
 from support.suited import guaranteed, made
-from support.written import FromFirstModels, Written
+from support.written import FromFirstModels, Two, WithZeros, Written
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
-from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -203,16 +202,8 @@ def test_noise_on_the_first_parameters_only_is_found_at_the_width_of_the_model()
 
 def test_a_state_that_is_not_linear_is_found():
     @dataclass(frozen=True)
-    class Two:
-        theta: torch.Tensor
-        extra: torch.Tensor
-
-    @dataclass(frozen=True)
-    class Hidden(Algorithm):
+    class Hidden(WithZeros):
         name = "hidden"
-
-        def start(self, here) -> Two:
-            return Two(here.theta0, 0.0 * here.theta0)
 
         def step(self, s, here) -> Two:
             g = here.grad(s.theta)

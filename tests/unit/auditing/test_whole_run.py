@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tacit
-from support.written import FromFirstModels
+from support.written import FromFirstModels, Two, WithZeros
 from tacit import Gaussian, Laplace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -200,12 +200,6 @@ def test_schedules_are_followed_wherever_they_come_from():
 
 
 @dataclass(frozen=True)
-class Two:
-    theta: torch.Tensor
-    extra: torch.Tensor
-
-
-@dataclass(frozen=True)
 class Counting(Algorithm):
     """Noise that decays with a counter in the state."""
 
@@ -221,7 +215,7 @@ class Counting(Algorithm):
 
 
 @dataclass(frozen=True)
-class Hub(Algorithm):
+class Hub(WithZeros):
     """A hub publishes its gradient at a model made of private gradients, one iteration later."""
 
     name = "hub"
@@ -229,9 +223,6 @@ class Hub(Algorithm):
     @property
     def gradients_per_step(self):
         return 2
-
-    def start(self, here) -> Two:
-        return Two(here.theta0, 0.0 * here.theta0)
 
     def step(self, s, here) -> Two:
         sent = here.graph.lift(here.grad(s.theta, 0))
@@ -342,13 +333,10 @@ def test_schedules_that_are_read_only_sometimes_have_none():
 
 
 @dataclass(frozen=True)
-class Lazy(Algorithm):
+class Lazy(WithZeros):
     """Adds much less noise in its first iteration, which it knows by a field of zeros."""
 
     name = "lazy"
-
-    def start(self, here) -> Two:
-        return Two(here.theta0, 0.0 * here.theta0)
 
     def step(self, s, here) -> Two:
         first = not s.extra.any()
