@@ -98,8 +98,10 @@ def check_options(
         raise unknown_name(problem, option, [*known, *also])
     for option, field in known.items():
         if option not in options and field.default is field.default_factory is MISSING:
+            # As in a configuration or as in Python.
+            example = f"{option} = 0.05" if key else f"{option}=0.05"
             raise Misuse(
-                f"{name} needs {key}{option}, which is not set.", f"Add it, e.g. {option}=0.05."
+                f"{name} needs {key}{option}, which is not set.", f"Add it, e.g. {example}."
             )
 
 
