@@ -12,11 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of, state_type
-from tacit.algorithms.named import check_options
-from tacit.algorithms.solvers import SOLVERS, Solver
-from tacit.compression import CODECS, Codec
+from tacit.algorithms.named import PARTS, check_options
+from tacit.algorithms.solvers import Solver
+from tacit.compression import Codec
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
-from tacit.core.noise import LAWS, Noise
+from tacit.core.noise import Noise
 from tacit.core.schedules import (
     Constant,
     Cosine,
@@ -26,7 +26,7 @@ from tacit.core.schedules import (
     Rate,
     Warmup,
 )
-from tacit.privacy.protection import PROTECTIONS, Protection
+from tacit.privacy.protection import Protection
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,16 @@ SCHEDULES = OptionFamily(
 
 # By the type that an option is annotated with.
 OPTION_FAMILIES: dict[Any, OptionFamily] = {
-    Noise: OptionFamily("law", "noise distribution", LAWS, '{ law = "laplace", scale = 0.025 }'),
-    Codec: OptionFamily("codec", "codec", CODECS, '{ codec = "rand-k", fraction = 0.4 }'),
-    Protection: OptionFamily(
-        "kind", "protection vector", PROTECTIONS, '{ kind = "norm", tau = 0.1 }'
+    Noise: OptionFamily(
+        "law", "noise distribution", PARTS[Noise], '{ law = "laplace", scale = 0.025 }'
     ),
-    Solver: OptionFamily("solver", "local solver", SOLVERS, '{ solver = "quadratic", mu = 0.05 }'),
+    Codec: OptionFamily("codec", "codec", PARTS[Codec], '{ codec = "rand-k", fraction = 0.4 }'),
+    Protection: OptionFamily(
+        "kind", "protection vector", PARTS[Protection], '{ kind = "norm", tau = 0.1 }'
+    ),
+    Solver: OptionFamily(
+        "solver", "local solver", PARTS[Solver], '{ solver = "quadratic", mu = 0.05 }'
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Writing TOML, which the standard library only reads."""
+"""Writing TOML, which the standard library only reads; and its tables as flat dictionaries."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ def to_toml(sections: dict[str, dict[str, Any]]) -> str:
         lines = [f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
+
+
+def flatten(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by their keys; an empty table is a value.
+
+    >>> flatten({"algorithm": {"name": "a", "noise": {"scale": 0.1}}})
+    {'algorithm.name': 'a', 'algorithm.noise.scale': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        nested = isinstance(value, dict) and bool(value)
+        flat |= flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
 
 
 def _value(value: Any) -> str:

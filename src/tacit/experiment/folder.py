@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tacit.config.own_data import files_digest
 from tacit.config.sections import GRAPH_FILE_KEYS, Config, PrivacySection
 from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
-from tacit.core.toml import to_toml
+from tacit.core.toml import flatten, to_toml
 from tacit.record.checkpoint import saved_fingerprint
 from tacit.record.history import History
 from tacit.report.finished_run import StoredModel
@@ -170,7 +169,7 @@ def fingerprint(config: Config) -> str:
 
 def differences(found: Config, given: Config) -> str:
     """What distinguishes the run of a folder from one that is asked for; empty if nothing does."""
-    flat = [dict(_flat(_identity(config))) for config in (found, given)]
+    flat = [flatten(_identity(config)) for config in (found, given)]
     names = sorted(key for key in flat[0].keys() | flat[1].keys() if _differ(key, *flat))
     texts = []
     for name in names[:MAX_DIFFERENCES]:
@@ -195,15 +194,6 @@ def _plain(value: Any) -> str:
 def _shown(value: Any) -> str:
     text = _plain(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by their paths, such as "algorithm.noise.scale"."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _identity(config: Config) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from tacit.core.errors import Misuse
+from tacit.core.toml import flatten
 from tacit.data import Dataset, Partition
 from tacit.graph import Graph, World
 from tacit.privacy.guarantee import Unit
@@ -240,7 +241,7 @@ def read_run(folder: Path) -> FinishedRun:
         )
     config = _read_text(folder / "config.toml")
     try:
-        settings = _flatten(tomllib.loads(config))
+        settings = flatten(tomllib.loads(config))
     except tomllib.TOMLDecodeError as problem:
         raise _damaged(folder / "config.toml", problem) from None
     is_finished = (folder / "summary.json").exists()
@@ -348,11 +349,3 @@ def _damaged(path: Path, problem: object) -> Misuse:
     return Misuse(
         f"{path} cannot be read: {problem}.", "Rerun it with `tacit run` into a new folder."
     )
-
-
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, dict) and bool(value)
-        flat |= _flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flat
