@@ -155,7 +155,10 @@ class DiscreteGaussian:
 
     def _by_tensor_operations(self, words: Tensor, table: Table) -> Tensor:
         magnitude = words & MAGNITUDE_MASK
-        # The first thresholds that are not below, and beyond.
+        # A number has 127 random bits, and a word holds the first 31. Unless they are those of a
+        # threshold, which is one word in 160,000, the others cannot change how many thresholds are
+        # below: so they are drawn only where the first thresholds that are not below, and those
+        # beyond, differ.
         first, last = (
             torch.searchsorted(table.first_words, magnitude, right=right, out_int32=True)
             for right in (False, True)
@@ -193,7 +196,7 @@ class Table:
         thresholds: Ascending numbers of 127 bits.
         words: Their bits, int32 [count, 4], highest first; the first word has 31 bits.
         first_words: The first column of `words`, int32 [count].
-        guide: What the compiled loops look up, int32 [CELLS]; see kernels.c.
+        guide: What the compiled loops look up, int32 [CELLS]; see loops/noise.h.
     """
 
     thresholds: Sequence[int]
@@ -244,13 +247,16 @@ def _exp_minus(numerator: int, denominator: int, point: int) -> int:
 
 
 def _guide(first: np.ndarray) -> np.ndarray:
-    """What to look up for the first 31 bits of a magnitude, by cell; see kernels.c."""
+    """What to look up for the first 31 bits of a magnitude, by cell; see loops/noise.h."""
+    # Narrow cells where thresholds are dense, so that most cells have one threshold at most: a draw
+    # is then one look-up and one addition, without a branch that vectors could not take.
     cell = np.arange(CELLS)
     body = cell < TAIL_CELL
     begin = np.where(body, cell << 18, (cell << 14) + (TAIL_CELL << 18) - (TAIL_CELL << 14))
     below = np.searchsorted(first, begin)
     inside = np.searchsorted(first, begin + np.where(body, 1 << 18, 1 << 14)) - below
     low = np.append(first, 0)[below] & (1 << 18) - 1
+    # Adding the lowest 18 bits of a magnitude carries into the count if they reach the threshold.
     entry = (below << 18) + np.where(inside == 1, (1 << 18) - low, 0)
     simple = (inside <= 1) & (below + 1 < 1 << 13)
     return np.where(simple, entry, below - (1 << 31))

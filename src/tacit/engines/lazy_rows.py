@@ -314,6 +314,8 @@ class LinearCombination(Rows):
         return 1.0, self
 
     def _compute(self) -> Tensor:
+        # Operands are popped off the end of a reversed list and never get a name: a variable, even
+        # a loop's, would count as a reference, and their memory could not be written into.
         coefficients, rows = self._coefficients[::-1], self._rows[::-1]
         self._coefficients, self._rows = [], []
         # The first operand is a sum that is used nowhere else: continue it, so that ((a + b) + c)

@@ -15,7 +15,6 @@ from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import append_text, write_json, write_text
-from tacit.core.version import __version__
 from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.callbacks import BestCheckpoint, EarlyStopping
@@ -29,8 +28,9 @@ from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
 from tacit.record.callbacks import close, why_stop
 from tacit.record.checkpoint import Checkpoint
-from tacit.record.history import OPTIONAL, History, Record
+from tacit.record.history import SCALARS, STANDARD, History, Record
 from tacit.record.model_files import ModelLayout
+from tacit.record.run_files import summary_of
 from tacit.report.finished_run import PROVENANCE, StoredGraph, StoredPartition
 
 
@@ -361,27 +361,19 @@ class _ActiveRun:
         if clients > MAX_EVALUATED_CLIENTS:
             evaluated = f"{MAX_EVALUATED_CLIENTS} evenly spaced clients of {clients}"
             notes.append(f"accuracy and loss over {evaluated}")
-        metrics = ("accuracy", "loss", "consensus_distance", "bytes_sent")
-        summary = {
-            "algorithm": experiment.algorithm.name,
-            "steps": simulation.t,
-            "rounds": simulation.t // experiment.round_length,
-            "clients": clients,
-            **({"names": list(experiment.task.names)} if experiment.task.names else {}),
-            "parameters": experiment.task.parameters,
-            **{metric: last.get(metric) for metric in metrics},
-            "wall_seconds": simulation.wall_seconds,
-            "seed": experiment.config.run.seed,
-            "msd": last.get("msd"),
-            "baseline": last.get("baseline"),
-            **{key: last[key] for key in OPTIONAL if key in last},
-            **self._predictions(),
-            "privacy": simulation.spent_budget,
-            "device": experiment.config.run.device,
-            "precision": experiment.config.run.precision,
-            "gradients": asdict(simulation.gradients),
-            "notes": notes,
-            "version": __version__,
-        }
         ends = {"diverged": simulation.diverged, "stopped": self.stopped}
-        return summary | {how: why for how, why in ends.items() if why}
+        return summary_of(
+            experiment.algorithm,
+            experiment.task,
+            dict.fromkeys((*STANDARD, *SCALARS)) | last,
+            simulation.t,
+            simulation.t // experiment.round_length,
+            experiment.config.run.seed,
+            **{key: value for key, value in ends.items() if value},
+            **self._predictions(),
+            privacy=simulation.spent_budget,
+            device=experiment.config.run.device,
+            precision=experiment.config.run.precision,
+            gradients=asdict(simulation.gradients),
+            notes=notes,
+        ) | {"wall_seconds": simulation.wall_seconds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,13 @@ def save(
             "run": run,
         }
         write_text(folder / "config.toml", NOTE + to_toml(described))
-        write_json(folder / "summary.json", _summary(algorithm, task, state, history, run))
+        last = history[-1].as_dict()
+        notes = [*filter(None, [task.disclosure]), *data_cautions(algorithm, task)]
+        facts: dict[str, Any] = {"privacy": state.privacy, "notes": notes}
+        if state.diverged:
+            facts["diverged"] = state.diverged
+        whole = summary_of(algorithm, task, last, state.step, last["round"], run["seed"], **facts)
+        write_json(folder / "summary.json", whole)
     except OSError as problem:
         raise Misuse(f"Cannot write {folder}: {problem}.", "Choose another folder.") from None
 
@@ -97,26 +103,25 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
-def _summary(
+def summary_of(
     algorithm: Algorithm,
     task: Objective,
-    state: checkpoint.Checkpoint,
-    history: History,
-    run: dict[str, Any],
+    last: Mapping[str, Any],
+    steps: int,
+    rounds: int,
+    seed: int,
+    **further: Any,
 ) -> dict[str, Any]:
-    """What summary.json holds."""
-    last = history[-1].as_dict()
-    summary = {
+    """What summary.json holds of any run: what ran, its last record, and further facts."""
+    return {
         "algorithm": algorithm.name,
-        "steps": state.step,
-        "rounds": last["round"],
+        "steps": steps,
+        "rounds": rounds,
         "clients": task.clients,
         **({"names": list(task.names)} if task.names else {}),
         "parameters": task.parameters,
         **{name: value for name, value in last.items() if name not in ("round", "step")},
-        "seed": run["seed"],
-        "privacy": state.privacy,
-        "notes": [*filter(None, [task.disclosure]), *data_cautions(algorithm, task)],
+        "seed": seed,
+        **further,
         "version": __version__,
     }
-    return summary | ({"diverged": state.diverged} if state.diverged else {})

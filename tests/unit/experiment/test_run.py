@@ -14,7 +14,7 @@ from tacit.experiment.run import ProgressListener, resume_command, run
 
 KEYS = [
     "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss",
-    "consensus_distance", "bytes_sent", "wall_seconds", "seed",
+    "consensus_distance", "bytes_sent", "wall_seconds", "msd", "baseline", "seed",
 ]  # fmt: skip
 
 

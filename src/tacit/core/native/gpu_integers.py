@@ -61,7 +61,7 @@ def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
 
 @triton.jit
 def _guess(word, guide, TAIL_CELL: tl.constexpr):
-    # As draw_by_guide in kernels.c: how many thresholds are below the magnitude, or doubt.
+    # As draw_by_guide in loops/noise.h: how many thresholds are below the magnitude, or doubt.
     magnitude = (word & 0x7FFFFFFF).to(tl.int32)
     cell = tl.maximum(magnitude >> 18, (magnitude >> 14) - 15 * TAIL_CELL)
     entry = tl.load(guide + cell)

@@ -121,6 +121,7 @@ class CapturedClients(LazyClients):
     clock: DeviceClock = field(kw_only=True)
 
     def __getattribute__(self, name: str) -> Any:
+        # The number of the captured iteration would be a constant of all replays.
         if name in ("t", "tick"):
             raise NotCapturable("it depends on the number of the iteration")
         return super().__getattribute__(name)
@@ -222,6 +223,8 @@ class CapturedStep:
 
     def _moved(self, rows: dict[str, Tensor], place: int) -> dict[str, Tensor]:
         """New rows at the place after this one: where they are, if that can be."""
+        # Copying each new state back to the place of the first would be simpler, but takes as long
+        # as mixing. Rows that already have addresses of their own stay where they were written.
         held = self.buffers.held()
         if place == len(self._magnitudes) and all(map(self.buffers.holds, rows.values())):
             following = {
