@@ -10,7 +10,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.result import CanaryResult
-from tacit.privacy.planning import round_up
+from tacit.privacy.planning import epsilon_text
 
 
 def sum_headline(
@@ -64,12 +64,7 @@ def at_most(bound: Bound) -> str:
         >>> at_most(Bound(2.9987, 1e-5, "noise"))
         'ε ≤ 3 at δ = 1e-05'
     """
-    return f"ε ≤ {rounded_up(bound.epsilon)} at δ = {bound.delta:g}"
-
-
-def rounded_up(epsilon: float) -> str:
-    """ε with three digits, rounded up."""
-    return f"{round_up(epsilon, 3):.4g}"
+    return f"ε ≤ {epsilon_text(bound.epsilon)} at δ = {bound.delta:g}"
 
 
 def _learns(adversary: Adversary, ledger: Ledger, clients: int) -> str:

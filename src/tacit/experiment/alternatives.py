@@ -23,7 +23,6 @@ from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.judgement import describe_adversary, describe_knowledge, join, lower_first
 from tacit.auditing.options import Progress
 from tacit.auditing.result import Audit
-from tacit.auditing.sum_verdicts import rounded_up
 from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
@@ -39,6 +38,7 @@ from tacit.core.templates import environment, paragraphs
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
+from tacit.privacy.planning import epsilon_text
 
 MAX_CLIENTS = 30  # of graphs on which candidates are examined
 MAX_COMPLETE = 12  # clients of complete graphs that are examined
@@ -385,5 +385,5 @@ def _say(macro: str, **values: object) -> list[str]:
 
 @cache
 def _template() -> Template:
-    templates = environment("tacit.experiment", epsilon=rounded_up, strength=strength)
+    templates = environment("tacit.experiment", epsilon=epsilon_text, strength=strength)
     return templates.get_template("alternatives.txt.jinja")

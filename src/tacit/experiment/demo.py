@@ -20,11 +20,11 @@ from tacit.core.storage import write_json
 from tacit.experiment.auditing import AuditSubject, audit
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
+from tacit.privacy.planning import epsilon_text
 from tacit.report.audit_sections import stored_audit
 from tacit.report.page import Table
 from tacit.report.rendering import render
 from tacit.report.report import write_report
-from tacit.report.spending import epsilon_text
 from tacit.report.stored_audit import FILE, config_digest
 
 DEMO_ALGORITHMS = {"dsgt": "no protection", "dp-dsgt": "own noise", "lppa": "noise that cancels"}

@@ -276,3 +276,13 @@ def round_up(value: float, digits: int) -> float:
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     # Numbers of few digits stay what they are, although they are binary.
     return math.ceil(value / unit * (1 - 1e-12)) * unit
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε with three digits, rounded up.
+
+    Example:
+        >>> epsilon_text(2.9912), epsilon_text(8.0)
+        ('3', '8')
+    """
+    return "∞" if math.isinf(epsilon) else f"{round_up(epsilon, 3):.4g}"

@@ -17,8 +17,9 @@ from tacit.auditing.client_names import client_name
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.judgement import answer_of
 from tacit.auditing.result import ASSUMPTIONS, Audit
-from tacit.auditing.sum_verdicts import promise_of, rounded_up
+from tacit.auditing.sum_verdicts import promise_of
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
+from tacit.privacy.planning import epsilon_text
 from tacit.report import audit_figures as figures
 from tacit.report.answer_section import answer_html
 from tacit.report.figures import svg
@@ -112,7 +113,7 @@ def _verdicts(audit: Audit) -> Markup:
 def coalitions_table(audit: Audit) -> Table:
     """ε against coalitions of every size, if noisy sums are all that they learn."""
     rows = [
-        [str(len(found.example)), found.who, found.learns, rounded_up(found.bound.epsilon)]
+        [str(len(found.example)), found.who, found.learns, epsilon_text(found.bound.epsilon)]
         for found in audit.coalitions
     ]
     delta = f"{audit.coalitions[0].bound.delta:g}"

@@ -15,6 +15,7 @@ from tacit.core.storage import write_bytes
 from tacit.privacy.planning import (
     Plan,
     epsilon_by_round,
+    epsilon_text,
     relative_noise_by_epsilon,
     round_up,
 )
@@ -52,9 +53,9 @@ def privacy_figure(plan: Plan) -> Figure:
     _draw_rounds(left, plan)
     _draw_noise(right, plan)
     unit = "one sample" if training.unit == "sample" else "one client"
-    epsilon, sigma = round_up(plan.epsilon, 3), round_up(plan.noise_multiplier, 4)
+    sigma = round_up(plan.noise_multiplier, 4)
     figure.suptitle(
-        f"ε = {epsilon:.3g}, δ = {training.delta:.3g} for {unit}: "
+        f"ε = {epsilon_text(plan.epsilon)}, δ = {training.delta:.3g} for {unit}: "
         f"noise multiplier σ = {sigma:.4g}, {training.iterations:,} iterations",
         fontsize=11,
     )
@@ -74,7 +75,7 @@ def _draw_rounds(axes: Any, plan: Plan) -> None:
     axes.set(xlabel="round", ylabel="ε", xlim=(0, rounds), ylim=(0, 1.12 * plan.epsilon))
     axes.set_title("ε spent over the run", loc="left", fontsize=10)
     note = {"xytext": (5, 5), "textcoords": "offset points", "color": MUTED, "fontsize": 9}
-    axes.annotate(f"whole run: ε = {round_up(plan.epsilon, 3):.3g}", (0, plan.epsilon), **note)
+    axes.annotate(f"whole run: ε = {epsilon_text(plan.epsilon)}", (0, plan.epsilon), **note)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
 
 

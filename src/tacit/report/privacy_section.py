@@ -12,13 +12,14 @@ from matplotlib.ticker import MaxNLocator
 
 from tacit.algorithms import ALGORITHMS
 from tacit.privacy.guarantee import UNITS
+from tacit.privacy.planning import epsilon_text
 from tacit.report.coalitions import coalition_sizes, smallest_parts
 from tacit.report.figures import svg
 from tacit.report.finished_run import FinishedRun
 from tacit.report.groups import RunGroup
 from tacit.report.page import Card, Table
 from tacit.report.rendering import render
-from tacit.report.spending import Spending, epsilon_text
+from tacit.report.spending import Spending
 from tacit.report.style import (
     FIGURE_WIDTH,
     MUTED,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.privacy.guarantee import Budget
-from tacit.privacy.planning import round_up
+from tacit.privacy.planning import epsilon_text
 
 # What ε is given for, by unit.
 PER_UNIT = {"sample": "per training sample", "client": "per client (all of its data)"}
@@ -90,13 +90,3 @@ class Spending:
 def guarantee_text(epsilon: float | None) -> str:
     """ε of a run, or "none" if it has no guarantee."""
     return "none" if epsilon is None else epsilon_text(epsilon)
-
-
-def epsilon_text(epsilon: float) -> str:
-    """ε with three digits, rounded up.
-
-    Example:
-        >>> epsilon_text(2.9912), epsilon_text(8.0)
-        ('3', '8')
-    """
-    return "∞" if math.isinf(epsilon) else f"{round_up(epsilon, 3):.4g}"

@@ -11,8 +11,9 @@ from typing import Any
 from tacit.core.missing_numbers import finite_or_none
 from tacit.privacy.accounting.many_runs import composed_epsilon
 from tacit.privacy.guarantee import Unit
+from tacit.privacy.planning import epsilon_text
 from tacit.report.finished_run import FinishedRun
-from tacit.report.spending import PER_UNIT, Spending, epsilon_text
+from tacit.report.spending import PER_UNIT, Spending
 
 # The keys that say which rows a run trains on. Others of [data] choose some of them.
 SOURCES = ("data.name", "data.files", "data.file", "data.function")

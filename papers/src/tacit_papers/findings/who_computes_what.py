@@ -19,11 +19,11 @@ from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.statements import image_steps
-from tacit.auditing.sum_verdicts import rounded_up
 from tacit.auditing.symbolic.coalitions import worst_coalition
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.privacy.planning import epsilon_text
 from tacit.report.style import GRID, INK, MUTED, plot_style
 from tacit_papers.findings.audited_algorithms import (
     CLIENTS,
@@ -123,7 +123,7 @@ class ProvenKnowledge:
             values["learns"] = f"noisy sums with {others} others" if others else "noisy gradients"
         if bound is not None:
             values["learns"] = (
-                f"{values.get('learns', in_words(leakage))}, ε ≤ {rounded_up(bound.epsilon)}"
+                f"{values.get('learns', in_words(leakage))}, ε ≤ {epsilon_text(bound.epsilon)}"
             )
         return values
 

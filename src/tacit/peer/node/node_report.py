@@ -27,6 +27,7 @@ from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.graph_drawing import named_graph
 from tacit.peer.node.results import read_history
 from tacit.peer.node.sent_audit import SentAudit, audit_sent
+from tacit.privacy.planning import epsilon_text
 from tacit.report import plots
 from tacit.report.answer_section import answer_html
 from tacit.report.audit_sections import stored_audit
@@ -37,7 +38,6 @@ from tacit.report.numbers import format_number
 from tacit.report.page import Card, Cell, Table, render_page, show
 from tacit.report.predictions_section import confusion_card
 from tacit.report.rendering import render
-from tacit.report.spending import epsilon_text
 from tacit.report.style import PALETTE, new_figure, plot_style
 
 MAX_EVENTS = 50  # the last ones that are more than information
