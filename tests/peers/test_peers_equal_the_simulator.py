@@ -18,25 +18,20 @@ from federations import (
 from tacit.config.sections import AugmentSection, ModelSection, RobustSection
 
 pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
+# Each algorithm once; options, models and rules are spread over them.
 ALGORITHMS = {
     "dsgt": {"name": "dsgt", "lr": 0.05},
-    "lppa": {"name": "lppa", "lr": 0.05},
-    "lppa fresh": {"name": "lppa", "lr": 0.05, "fresh": True},
-    "lppa, local steps": {"name": "lppa", "lr": 0.05, "local_steps": 3},
-    "lppa, masks sent": {"name": "lppa", "lr": 0.05, "masks": "sent"},
-    "lppa, momentum": {"name": "lppa", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-3},
-    "dsg": {"name": "dsg", "lr": 0.05},
+    "lppa": {"name": "lppa", "lr": 0.05, "local_steps": 3},
+    "lppa, masks sent": {"name": "lppa", "lr": 0.01, "masks": "sent", "momentum": 0.9},
     "dsg, adam": {"name": "dsg", "lr": 0.01, "optimizer": "adam"},
     "edsg": {"name": "edsg", "lr": 0.05},
     "edsg-rms": {"name": "edsg-rms", "lr": 0.05},
-    "d-psgd": {"name": "d-psgd", "lr": 0.05, "momentum": 0.9},
+    "d-psgd": {"name": "d-psgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
     "push-sum": {"name": "push-sum", "lr": 0.05},
     "defl-vp": {"name": "defl-vp", "lr": 0.001, "private_variates": True},
-    "pdmm": {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
 }
 ADAM = {"name": "private-sgd", "lr": 0.5, "optimizer": "adam"}
 SUMS = {
-    "private-sgd": (PRIVATE, None),
     "private-sgd, adam": (ADAM, {"epsilon": 8.0, "delta": 1e-4}),
     "private-sgd, clients": (
         {**PRIVATE, "local_steps": 2},
@@ -49,9 +44,11 @@ ROBUST = {"dsg, clipping": "centred-clipping", "dsg, trimming": "trimmed-mean"}
 RESNET = {"name": "resnet18-gn", "width": 2, "groups": 2}
 TRANSFORMER = {"name": "transformer", "patch": 7, "layers": 2, "dim": 8, "heads": 2}
 MODELS = {
-    "lppa, resnet": (ALGORITHMS["lppa fresh"], RESNET),
-    "lppa, transformer": (ALGORITHMS["lppa fresh"], TRANSFORMER),
-    "pdmm, transformer": (ALGORITHMS["pdmm"], TRANSFORMER),
+    "lppa fresh, resnet": ({"name": "lppa", "lr": 0.05, "fresh": True}, RESNET),
+    "pdmm, transformer": (
+        {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
+        TRANSFORMER,
+    ),
 }
 # With dropout, on images that are cropped and flipped at random.
 AUGMENTED = {"dsgt, augmented": {"name": "dsgt", "lr": 0.05}, "private-sgd, augmented": PRIVATE}
@@ -71,7 +68,7 @@ def federations(tmp_path_factory):
             config = config.model_copy(update={"graph": lazy})
         homes[label] = federation(base / f"f{number}", config)
     for number, (label, (algorithm, privacy)) in enumerate(SUMS.items()):
-        promise = None if privacy is None else {"samples": 200, **privacy}
+        promise = {"samples": 200, **privacy}
         homes[label] = federation(base / f"s{number}", plan(algorithm, privacy=promise))
     for number, (label, (algorithm, model)) in enumerate(MODELS.items()):
         config = plan(algorithm, rounds=1, iterations=4, model=model)
