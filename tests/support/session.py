@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from matplotlib.figure import Figure
 
 # No test sets these numbers itself: others are fixed, and such tests are in one suite only.
-EXAMPLES = {"quick": 20, "thorough": 75}
+EXAMPLES = {"quick": 20, "thorough": 50}
 for profile, examples in EXAMPLES.items():
     settings.register_profile(
         profile,

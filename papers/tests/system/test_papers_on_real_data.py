@@ -28,11 +28,10 @@ def accuracies(example, settings, variants, folder):
     return [setting.mean for setting in made.settings]
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("pdmm", 2), ("admm", 3)])
-def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name, rounds):
-    """σ_z² = 0 and 10⁻² on MNIST."""
-    settings = [f"run.rounds={rounds}", "algorithm.solver.mu=0.1"]
-    variants = [f"{name}+noise.scale=0.0", name]
+def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path):
+    """σ_z² = 0 and 10⁻² on MNIST. For ADMM tests/theory has the limit."""
+    settings = ["run.rounds=2", "algorithm.solver.mu=0.1"]
+    variants = ["pdmm+noise.scale=0.0", "pdmm"]
     plain, noisy = accuracies("pdmm-mnist.toml", settings, variants, tmp_path)
     assert plain > 85
     assert abs(noisy - plain) <= 0.5

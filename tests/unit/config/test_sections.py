@@ -8,4 +8,3 @@ def test_every_key_has_a_description():
     for kind in found:
         for field in kind.model_fields.values():
             assert (field.description or "").endswith(".")
-    assert sum(len(kind.model_fields) for kind in found) > 30

@@ -207,9 +207,7 @@ def test_examples_in_the_documentation(module):
 
 
 def test_nothing_here_unpickles():
-    sources = list(Path(data.__file__).parent.rglob("*.py"))
-    assert len(sources) > 15
-    for path in sources:
+    for path in Path(data.__file__).parent.rglob("*.py"):
         text = path.read_text()
         assert "import pickle" not in text
         assert "allow_pickle=True" not in text

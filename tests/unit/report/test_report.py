@@ -148,7 +148,8 @@ def test_a_page_loads_nothing(three):
 
 
 def test_ids_are_unique(three):
-    assert len(three.ids) == len(set(three.ids)) > 10
+    assert three.ids
+    assert len(three.ids) == len(set(three.ids))
 
 
 def test_what_comes_from_files_is_escaped(tmp_path):
