@@ -21,7 +21,7 @@ def run():
 def results(run):
     return {
         "Graph": run.setting.graph,
-        "Task": run.setting.task,
+        "Objective": run.setting.task,
         "Run": run,
         "History": run.history,
         "Audit": tacit.audit(run, "curious(1)", attacks=False),
@@ -42,7 +42,7 @@ def test_the_answer_of_an_audit_in_plain_language(results):
     assert "What would change" not in text
 
 
-@pytest.mark.parametrize("kind", ["Graph", "Task", "Run", "History", "Audit", "Dataset"])
+@pytest.mark.parametrize("kind", ["Graph", "Objective", "Run", "History", "Audit", "Dataset"])
 def test_results_have_a_line_and_a_table(kind, results):
     line = repr(results[kind])
     assert line.startswith(f"{kind}(")

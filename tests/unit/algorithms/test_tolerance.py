@@ -52,7 +52,7 @@ def test_algorithms_run_or_refuse_as_they_declare(name, what, task):
 
 
 def test_masks_of_the_start_are_refused_with_the_option_that_helps(task):
-    message = misuse_message(tacit.run, tacit.LPPA(lr=0.1), task, MATCHINGS, steps=1)
+    message = misuse_message(tacit.run, task, tacit.LPPA(lr=0.1), MATCHINGS, steps=1)
     assert_mentions(message, "fresh = True", "Set fresh = true")
 
 
@@ -61,14 +61,14 @@ def test_an_algorithm_that_declares_nothing_is_refused(task):
         name = "silent"
         tolerates = Algorithm.tolerates
 
-    assert_mentions(misuse_message(tacit.run, Silent(lr=0.1), task, MATCHINGS, steps=1), UNSTATED)
+    assert_mentions(misuse_message(tacit.run, task, Silent(lr=0.1), MATCHINGS, steps=1), UNSTATED)
 
 
 def test_robust_mixing_is_refused_and_liars_are_not(task):
     robust = tacit.Robust(tacit.DSG(lr=0.1), "trimmed-mean")
-    message = misuse_message(tacit.run, robust, task, MATCHINGS, steps=1)
+    message = misuse_message(tacit.run, task, robust, MATCHINGS, steps=1)
     assert_mentions(message, "Robust mixing", "fixed graph")
     lying = Lying(tacit.LPPA(lr=0.1, fresh=True), liars=(1,), scale=1.0)
     assert tacit.run(task, lying, MATCHINGS, steps=3).history[-1].step == 3
     silent = Lying(tacit.EDSG(lr=0.1), liars=(1,))
-    assert_mentions(misuse_message(tacit.run, silent, task, MATCHINGS, steps=1), "edsg")
+    assert_mentions(misuse_message(tacit.run, task, silent, MATCHINGS, steps=1), "edsg")

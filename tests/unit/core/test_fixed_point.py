@@ -237,5 +237,5 @@ class ReusesMasks(tacit.DSG):
 def test_an_algorithm_cannot_use_masks_of_other_sums():
     task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.zeros(3, 2))
     graph = Topology.ring(3).mixing("metropolis")
-    message = misuse_message(tacit.run, ReusesMasks(lr=0.1), task, graph, steps=1)
+    message = misuse_message(tacit.run, task, ReusesMasks(lr=0.1), graph, steps=1)
     assert_mentions(message, "reserved for sums")

@@ -153,7 +153,7 @@ def test_too_few_neighbours_are_refused(rule, liars, needed):
     task = tacit.quadratic(torch.eye(2).repeat(6, 1, 1), torch.ones(6, 2))
     graph = tacit.Topology.ring(6).mixing("metropolis")
     algorithm = tacit.Robust(tacit.DSG(lr=0.1), rule, liars)
-    message = misuse_message(tacit.run, algorithm, task, graph, steps=1)
+    message = misuse_message(tacit.run, task, algorithm, graph, steps=1)
     assert_mentions(message, "2 neighbours", f"needs {needed}")
 
 
@@ -162,7 +162,7 @@ def test_compressed_rows_are_refused():
     task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
     algorithm = tacit.Robust(tacit.DeFLVP(lr=0.1), allow_inexact=True)
     with pytest.warns(tacit.Caution):
-        message = misuse_message(tacit.run, algorithm, task, graph, steps=1)
+        message = misuse_message(tacit.run, task, algorithm, graph, steps=1)
     assert_mentions(message, "compressed")
 
 

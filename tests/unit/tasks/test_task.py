@@ -127,7 +127,7 @@ class TestFromLoss:
             Task(torch.zeros(3), xy((4, 2, 4)), loss=fit, batch_size=3)
 
     def test_batches_need_samples(self):
-        with pytest.raises(Misuse, match="without batch_size takes arrays of different lengths"):
+        with pytest.raises(Misuse, match="without batch_size, takes arrays of different lengths"):
             Task(
                 draw(3),
                 [(draw(3), draw(2))],
