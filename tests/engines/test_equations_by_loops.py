@@ -655,7 +655,7 @@ EQUATIONS = {
     "decor": decor,
 }
 
-DECAYING = tacit.Exponential(0.1, 0.8, every=2)
+DECAYING = tacit.Exponential(0.1, 0.8, steps=2)
 CLASSIC = "combine-then-adapt"
 
 

@@ -100,7 +100,7 @@ def test_push_sum_on_changing_directed_graphs_is_the_trajectory_by_numpy(partici
 
 
 def test_push_sum_reaches_the_optimum_of_directed_changing_graphs_with_shrinking_steps():
-    algorithm = tacit.PushSum(lr=tacit.Inverse(0.2, every=20))
+    algorithm = tacit.PushSum(lr=tacit.Inverse(0.2, steps=20))
     run = tacit.run(TASK, algorithm, DIRECTED, steps=1200)
     assert float((run.theta - TASK.optimum).abs().max()) < 0.05
     # Dividing by the weights matters: they are far from one.

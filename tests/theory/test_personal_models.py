@@ -80,7 +80,7 @@ def loops(algorithm, lr, local_lr=None, clip=None):
 @pytest.mark.parametrize("gradients", ["looped", "stacked"])
 @pytest.mark.parametrize("name", ["d-psgd", "dsgt"])
 def test_the_trajectory_is_that_of_plain_loops(name, gradients):
-    lr = Exponential(0.4, decay=0.8, every=2)
+    lr = Exponential(0.4, decay=0.8, steps=2)
     algorithm = tacit.ALGORITHMS[name](lr=lr)
     run = tacit.run(task(), algorithm, GRAPH, steps=STEPS, gradients=gradients)
     theta, phi = loops(name, lr)

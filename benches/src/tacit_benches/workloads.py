@@ -138,7 +138,7 @@ class Workload:
         self, images: Images, device: torch.device, prg: Generator = "philox"
     ) -> Simulation:
         """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
-        algorithm = LPPA(Exponential(0.02, 0.95, every=self.iterations))
+        algorithm = LPPA(Exponential(0.02, 0.95, steps=self.iterations))
         task, graph = self.task(images), self.graph(self.clients)
         setting = Setting(algorithm, task, graph, device=device, prg=prg, precision=self.precision)
         simulation = Simulation(setting)

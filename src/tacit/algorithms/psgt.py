@@ -42,7 +42,7 @@ class PSGT(MomentumAlgorithm):
     unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
     protects: ClassVar[str] = "model and tracker, by own noise that decays and biases the tracker"
 
-    scale: Rate = Exponential(0.1**0.25, 0.8**0.25, every=1)
+    scale: Rate = Exponential(0.1**0.25, 0.8**0.25, steps=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,6 +25,7 @@ from tacit.core.schedules import (
     MultiStep,
     Rate,
     Warmup,
+    in_steps,
 )
 from tacit.privacy.protection import Protection
 
@@ -53,6 +54,13 @@ SCHEDULES = OptionFamily(
     '{ schedule = "exponential", start = 0.02, decay = 0.95 }',
 )
 
+# Keys of schedules before 0.2, and what to write.
+OLD_TIMES = {
+    "every": "steps, in iterations, or epochs",
+    "at": "epochs, or steps, in iterations",
+    "length": "epochs, or steps, in iterations",
+}
+
 # By the type that an option is annotated with.
 OPTION_FAMILIES: dict[Any, OptionFamily] = {
     Noise: OptionFamily(
@@ -71,7 +79,7 @@ OPTION_FAMILIES: dict[Any, OptionFamily] = {
 def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps: int) -> Algorithm:
     """Make an algorithm from options as written in a configuration.
 
-    Schedules that do not set `every` or `steps` get the length of a round or of the run.
+    Schedules that set neither `epochs` nor `steps` get the length of a round or of the run.
     """
     kind = algorithm_class(name, "algorithm.name")
     hints = get_type_hints(kind)
@@ -80,8 +88,9 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
     for option, value in options.items():
         key = f"algorithm.{option}"
         if hints[option] == Rate:
-            # Step sizes decay by rounds unless they set `every`; other rates by iterations.
-            values[option] = make_rate(key, value, round_length if option == "lr" else 1, steps)
+            # Step sizes decay by rounds unless they say otherwise; other rates by iterations.
+            period = round_length if option == "lr" else 1
+            values[option] = make_rate(key, value, round_length, steps, period)
         else:
             values[option] = make_option(key, value, hints[option])
     with prefix_errors("[algorithm]"):
@@ -116,8 +125,14 @@ def algorithm_class(name: str, key: str) -> type[Any]:
     return kind
 
 
-def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
-    """A number, or a schedule from a table with the key `schedule`."""
+def make_rate(
+    key: str, value: Any, round_length: int, steps: int, period: int | None = None
+) -> Rate:
+    """A number, or a schedule from a table with the key `schedule`.
+
+    One that decreases again and again does so every `period` steps unless it says otherwise, by
+    default once per round; a cosine takes the whole run.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, dict) or "schedule" not in value:
@@ -125,16 +140,21 @@ def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
             f"{key} = {value!r} is not a step size.", f"Give a number, or {SCHEDULES.example}."
         )
     kind = SCHEDULES.members.get(str(value["schedule"]))
-    fields = {field.name for field in dataclasses.fields(kind)} if kind is not None else set()
-    defaults = {"every": round_length, "steps": steps}
-    implied = {name: length for name, length in defaults.items() if name in fields}
-    table: dict[str, Any] = implied | value
+    table: dict[str, Any] = dict(value)
+    for old, new in OLD_TIMES.items():
+        if old in table:
+            raise Misuse(f"{key}.{old} = {table[old]!r} is an old spelling.", f"Set {key}.{new}.")
+    if kind is not None and not table.keys() & {"steps", "epochs"}:
+        lengths = {Exponential: period or round_length, Inverse: period or round_length}
+        lengths[Cosine] = steps
+        if kind in lengths:
+            table["steps"] = lengths[kind]
     if kind is Warmup and "then" in table:
         # What follows has the rest of the run.
-        first = _make_member(key, table | {"then": 1.0}, SCHEDULES)
-        rest = max(1, steps - first.iterations)
+        first = in_steps(_make_member(key, table | {"then": 1.0}, SCHEDULES), round_length)
+        rest = max(1, steps - first.steps)
         table["then"] = make_rate(f"{key}.then", table["then"], round_length, rest)
-    return cast(Rate, _make_member(key, table, SCHEDULES))
+    return in_steps(cast(Rate, _make_member(key, table, SCHEDULES)), round_length)
 
 
 def make_option(key: str, value: Any, hint: Any) -> Any:
@@ -169,7 +189,8 @@ def import_object(path: str, key: str) -> Any:
 
 def validate_value(key: str, value: Any, hint: Any) -> Any:
     """Check a value strictly against a type; a list may stand for a tuple, as in files."""
-    as_tuple = get_origin(hint) is tuple and isinstance(value, list)
+    kinds = [get_origin(kind) for kind in (hint, *get_args(hint))]
+    as_tuple = tuple in kinds and isinstance(value, list)
     try:
         adapter = TypeAdapter(hint, config={"strict": True})
         return adapter.validate_python(tuple(value) if as_tuple else value)

@@ -17,6 +17,7 @@ from tacit.algorithms.private_algorithm import prepare
 from tacit.core.checks import check_number, is_count
 from tacit.core.devices import Precision
 from tacit.core.errors import Caution, Diverged, Misuse
+from tacit.core.schedules import in_steps
 from tacit.engines.observation import recorded_columns
 from tacit.engines.run import Run
 from tacit.engines.setting import Generator, Setting
@@ -121,6 +122,7 @@ def run(
         )
     chosen = as_algorithm(algorithm, options, also=inspect.signature(run).parameters)
     steps = iterations(task, chosen, epochs, steps)
+    chosen = in_steps(chosen, epoch_length(task, chosen))
     every = max(1, steps // 10) if record_every is None else record_every
     if not is_count(every):
         raise Misuse(

@@ -64,6 +64,14 @@ def test_epochs_are_passes_over_the_data(task):
     assert steps == [6, 2, 6, 7]
 
 
+def test_schedules_count_the_epochs_of_the_task():
+    task, warm = batches(12), tacit.Cosine(0.1, steps=6)
+    given = tacit.Robust(tacit.DSG(lr=tacit.Cosine(0.1, epochs=2)), "trimmed-mean", liars=1)
+    run = tacit.run(task, given, "complete", epochs=2)
+    assert run.setting.algorithm.inner.lr == warm
+    assert tacit.run(task, "dsgt", epochs=1, lr=tacit.Cosine(0.1, epochs=2)).theta.shape == (3, 4)
+
+
 WRONG = {
     "no length": ({}, ["Neither epochs nor steps", "epochs=10", "steps=1000"]),
     "two lengths": ({"epochs": 1, "steps": 3}, ["Both epochs and steps"]),

@@ -58,7 +58,7 @@ DIGITS: dict[str, Any] = {
 # The warm-up takes the first steps while masks have not mixed yet.
 RATE: dict[str, Any] = {
     "schedule": "warmup",
-    "length": 2,
+    "epochs": 2,
     "then": {"schedule": "cosine", "start": 0.02},
 }
 SGD: dict[str, Any] = {"lr": RATE, "momentum": 0.9, "weight_decay": 5e-4}
