@@ -33,12 +33,15 @@ from tacit.engines.group import ProcessGroup
 from tacit.record import checkpoint as checkpoints
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
-# Three ranks in double precision only, where errors stand out.
 RANKS_AND_DTYPES = [
     pytest.param(2, torch.float64, id="2-double"),
     pytest.param(2, torch.float32, id="2-single"),
     pytest.param(3, torch.float64, id="3-double", marks=pytest.mark.slow),
 ]
+LABELS = [*ALGORITHMS, *VARIANTS]
+# Every algorithm in double precision, where errors stand out; in single one of each verb.
+FOLLOWED = [(label, torch.float64) for label in LABELS]
+FOLLOWED += [(label, torch.float32) for label in ("lppa", "pdmm", "fedavg", "private-sgd")]
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +92,7 @@ def compare(ours, theirs, tolerance):
             assert ours[key] == value
 
 
-@pytest.mark.parametrize("label", [*ALGORITHMS, *VARIANTS])
-@pytest.mark.parametrize(("ranks", "dtype"), RANKS_AND_DTYPES, indirect=["ranks"])
+@pytest.mark.parametrize(("label", "dtype"), FOLLOWED)
 def test_every_algorithm_gives_the_numbers_of_one_process(group, label, dtype):
     found = group.do("follow", label, "undirected", dtype)
     expected = trajectory(label, "undirected", dtype)
@@ -140,7 +142,7 @@ def fits(label):
     return True
 
 
-@pytest.mark.parametrize("label", [label for label in [*ALGORITHMS, *VARIANTS] if fits(label)])
+@pytest.mark.parametrize("label", [label for label in LABELS if fits(label)])
 def test_directed_graphs_too_where_the_algorithm_allows_them(group, label):
     found = group.do("follow", label, "directed", torch.float64)
     assert_same_trajectory(found[0], trajectory(label, "directed", torch.float64), 1e-12)
