@@ -248,7 +248,8 @@ class _Workers:
         if requested.is_set():
             names = "; ".join(self.interrupted) or "the middle"
             raise Interrupted(_stopped(names))
-        return self.outcomes
+        lost = Outcome(failure="No process was left to run this: continue with --resume.")
+        return dict.fromkeys(self.plan, lost) | self.outcomes
 
     def _clear(self) -> None:
         with suppress(queue.Empty):
@@ -260,7 +261,7 @@ class _Workers:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(queue.Empty, BrokenPipeError):
-            while True:
+            while process.poll() is None:
                 number = self.waiting.get_nowait()
                 planned = self.plan[number]
                 process.stdin.write(json.dumps(planned.request()) + "\n")

@@ -3,8 +3,10 @@
 import csv
 import json
 import math
+import os
 import signal
 import statistics
+import sys
 
 import pytest
 import torch
@@ -214,6 +216,32 @@ def test_a_model_that_raises_fails_alone(small, tmp_path, monkeypatch):
     monkeypatch.setattr("broken_nets.Broken.broken", False)
     again = run_grid(config, "model.limit=0,60", tmp_path / "out", resume=True)
     assert [one.failures for one in again.settings] == [(), ()]
+
+
+def test_a_run_that_ends_its_process_fails_alone(small, tmp_path, monkeypatch):
+    """As one that is killed for want of memory does; the other process runs the rest."""
+    (tmp_path / "deadly_nets.py").write_text(
+        "import os, torch\n"
+        "class Deadly(torch.nn.Linear):\n"
+        "    def __init__(self, limit=0):\n"
+        "        super().__init__(784, 10)\n"
+        "        self.limit = limit\n"
+        "    def forward(self, x):\n"
+        "        if len(x) == self.limit and str(os.getpid()) != os.environ['PARENT']:\n"
+        "            os._exit(3)\n"
+        "        return super().forward(x.flatten(1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("PARENT", str(os.getpid()))
+    config = small("model.name=deadly_nets:Deadly", "model.hidden=", "run.gradients=looped")
+    made = run_grid(config, "model.limit=60,601,602,603", tmp_path / "out", jobs=2)
+    deadly, *others = made.settings
+    assert "ended with code 3" in deadly.failures[0]
+    assert [len(setting.runs) for setting in others] == [1, 1, 1]
+    alone = run_grid(config, "model.limit=60", tmp_path / "alone", seeds=3, jobs=2)
+    failures = [failure.partition(": ")[2] for failure in alone.settings[0].failures]
+    assert sorted(failure.partition(" ")[0] for failure in failures) == ["No", "The", "The"]
 
 
 @pytest.mark.parametrize(
