@@ -3,7 +3,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Another file tests other versions, such as the oldest torch.
 CONSTRAINTS ?= constraints.txt
-PIP    := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
+# Python compiles what is imported, a small part of all files, when it is imported.
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONSTRAINTS)
 # Examples per property: quick, thorough, or fresh (new ones each time).
 PROFILE ?= thorough
 
