@@ -52,12 +52,12 @@ def test_all_projects_depend_on_our_distribution():
     extras = [one for one in core["optional-dependencies"]["dev"] if one.startswith(NAME)]
     assert [one.startswith(f"{NAME}[") and "peer" in one for one in extras] == [True]
     for folder in ("papers", "examples/plugin"):
-        assert project(folder)["dependencies"] == [NAME]
+        assert NAME in project(folder)["dependencies"]
 
 
 def test_no_text_tells_users_to_install_another_package():
     commands = list(install_commands())
-    assert len(commands) > 8
+    assert commands
     assert [(name, words) for name, words in commands if OTHER_PACKAGE.search(words)] == []
     assert [name for name, text in tracked_texts() if re.search(r"\btacit\[(peer|dev)", text)] == []
 
