@@ -15,7 +15,8 @@ from tacit import DSGT, LPPA, Decor, PrivateSGD, Setting, Simulation, Task, Topo
 from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
-from tacit.engines.gradients import clipped, strategies
+from tacit.engines.gradients import clipped
+from tacit.gradients.workspace import WORKSPACE
 
 # Too many for a dense W.
 CLIENTS = 80
@@ -27,7 +28,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setattr(fixed_point, "TILE", 1 << 10)
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 15)
+    monkeypatch.setitem(WORKSPACE, "cpu", 1 << 15)
     monkeypatch.setattr(WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 
@@ -76,7 +77,7 @@ def test_lossless_aggregation_holds_four_tensors(fresh, local_steps):
 @pytest.fixture
 def samples_one_by_one(monkeypatch):
     """A workspace so small that gradients of several samples never fit."""
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1)
+    monkeypatch.setitem(WORKSPACE, "cpu", 1)
     monkeypatch.setattr(clipped, "PASSES_AT_ONCE", 1)
 
 
@@ -118,7 +119,7 @@ def module_task(name):
 
 def numbers_held(monkeypatch, algorithm, name):
     """Peak memory in numbers of four bytes, and the number of all clients' parameters."""
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", PASS)
+    monkeypatch.setitem(WORKSPACE, "cpu", PASS)
     task = module_task(name)
     assert CLIENTS * task.parameters > 1.5 * PASS
     return peak_of(algorithm, task, "stacked") / 4, CLIENTS * task.parameters

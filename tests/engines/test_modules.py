@@ -13,7 +13,7 @@ from tacit import Setting, Simulation
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, copied_state
-from tacit.engines.gradients.strategies import STRATEGIES
+from tacit.engines.gradients.client_passes import PASSES
 from tacit.engines.watchdog import Watchdog
 
 # Backends and engines sum in different orders.
@@ -58,7 +58,7 @@ def assert_close(found, expected):
         torch.testing.assert_close(found[field], rows, **CLOSE)
 
 
-@pytest.mark.parametrize("strategy", [one for one in STRATEGIES if one != "looped"])
+@pytest.mark.parametrize("strategy", [one for one in PASSES if one != "looped"])
 def test_every_backend(label, name, strategy, together):
     states, _ = together
     assert_close(advanced(started(label, name, strategy)).state, states[-1])

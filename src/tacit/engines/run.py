@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tacit.core.errors import Misuse
 from tacit.core.notebooks import html_table
-from tacit.engines.gradients.choice import BackendChoice
+from tacit.engines.gradients.client_passes import BackendChoice
 from tacit.engines.setting import Setting
 from tacit.models.parameters import select_model
 from tacit.record import run_files

@@ -21,7 +21,7 @@ from tacit.core.rows import shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.changing_network import ChangingNetwork, keep_absent
 from tacit.engines.execution import Execution, reproducible
-from tacit.engines.gradients.choice import BackendChoice, choose_backend
+from tacit.engines.gradients.client_passes import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.personal import PersonalObjective
 from tacit.engines.group import CountingNetwork, Hosted, ProcessGroup

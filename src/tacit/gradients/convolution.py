@@ -9,6 +9,7 @@ of that order.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,8 +23,17 @@ from tacit.core.native import layers as loops
 from tacit.core.native.per_sample import Geometry
 from tacit.gradients import kernel_functions
 from tacit.gradients.elementwise import elementwise
+from tacit.gradients.products import stay_apart
 from tacit.gradients.rowwise import folded, row_by_row
-from tacit.gradients.stacked import Rule, Stack, Stacked, claimed, first_stacked, rows_of
+from tacit.gradients.stacked import (
+    GradientPlace,
+    Rule,
+    Stack,
+    Stacked,
+    claimed,
+    first_stacked,
+    rows_of,
+)
 
 DIMENSIONS: dict[Any, int] = {
     torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3,
@@ -56,26 +66,35 @@ class _Step:
     gradients, computed on fewer numbers.
 
     Attributes:
-        x: Padded images [n, C, H, W, B].
-        weight: The filters.
-        bias: What is added to each channel, if anything.
+        x: Padded images [k, C, H, W, B].
+        filters: The filters of each of k models.
+        bias: What is added to each channel [k, F], if anything.
         geometry: The convolution.
+        samples: Which dimension of a tensor's rows counts the B samples: 1 for clients [n, B, ...]
+            with filters of their own, 0 for rows [B, 1, ...] that are samples themselves.
+        places: Where gradients by filters and bias are collected.
+        note: Takes padded images and the gradient by their convolutions, where autograd does not
+            see the filters; `anchor` then is a number that requires a gradient.
+        anchor: See there.
         relu: Whether numbers below zero become zero.
         pool: Height and width of windows, and their distances; None: there is no pooling.
     """
 
     x: Tensor
-    weight: Stacked
-    bias: Stacked | None
+    filters: Tensor
+    bias: Tensor | None
     geometry: Geometry
+    samples: int = 1
+    places: tuple[GradientPlace | None, GradientPlace | None] = (None, None)
+    note: Callable[[Tensor, Tensor], None] | None = None
+    anchor: Tensor | None = None
     relu: bool = False
     pool: tuple[Pair, Pair] | None = None
 
     def computed(self) -> Tensor:
-        """The result [n, B, F, rows, columns]."""
-        bias = None if self.bias is None else self.bias.rows
-        y: Tensor = _Compiled.apply(self.x, self.weight.rows, bias, self)  # type: ignore[no-untyped-call]
-        return y.movedim(-1, 1)
+        """The result [n, B, F, rows, columns], or [B, 1, F, rows, columns]."""
+        y: Tensor = _Compiled.apply(self.x, self.filters, self.bias, self.anchor, self)  # type: ignore[no-untyped-call]
+        return y.movedim(-1, self.samples)
 
 
 class _Convolved(Stacked):
@@ -86,17 +105,14 @@ class _Convolved(Stacked):
 
     @staticmethod
     def of(step: _Step, stack: Stack) -> _Convolved:
-        n, batch, (height, width) = len(step.x), step.x.shape[-1], step.geometry.output
+        batch, (height, width) = step.x.shape[-1], step.geometry.output
         row = batch * width
-        parts = (step.x, step.weight.rows) if step.bias is None else (
-            step.x, step.weight.rows, step.bias.rows
-        )  # fmt: skip
+        parts = (step.x, step.filters, step.bias, step.anchor)
         made: _Convolved = Tensor._make_wrapper_subclass(
-            _Convolved, (batch, step.geometry.filters, height, width),
+            _Convolved, (batch if step.samples else 1, step.geometry.filters, height, width),
             (1, height * row, row, batch), dtype=step.x.dtype, device=step.x.device,
-            requires_grad=any(part.requires_grad for part in parts),
+            requires_grad=any(part is not None and part.requires_grad for part in parts),
         )  # fmt: skip
-        assert n == stack.size
         made.step, made._rows, made.stack, made.gradient = step, None, stack, None
         return made
 
@@ -120,12 +136,13 @@ class _Compiled(torch.autograd.Function):
     """A step of padded images [n, C, H, W, B], filters and b: [n, F, rows, columns, B]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, step: _Step) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, anchor: Tensor | None, step: _Step
+    ) -> Tensor:
         geometry = step.geometry
         y = x.new_empty(len(x), geometry.filters, *geometry.output, x.shape[-1])
         loops.convolve(x, w.flatten(2), geometry, y)
         ctx.step, ctx.shape = step, y.shape
-        ctx.places = step.weight.gradient, None if step.bias is None else step.bias.gradient
         if step.pool is not None:
             y, where = loops.pool(y, *step.pool, b, step.relu)
             ctx.save_for_backward(x, w, y, where)
@@ -144,10 +161,10 @@ class _Compiled(torch.autograd.Function):
         dy = gradients[0].contiguous()
         x, w, *results = ctx.saved_tensors
         step: _Step = ctx.step
-        of_x, of_w, of_b, _ = ctx.needs_input_grad
+        of_x, of_w, of_b, *_ = ctx.needs_input_grad
         by_x = by_w = by_b = None
         if of_b:
-            by_b = claimed(ctx.places[1])
+            by_b = claimed(step.places[1])
             by_b = dy.new_empty(len(dy), dy.shape[1]) if by_b is None else by_b
         if step.pool is not None:
             dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, by_b)
@@ -157,13 +174,15 @@ class _Compiled(torch.autograd.Function):
             if by_b is not None:
                 torch.sum(dy, (2, 3, 4), out=by_b)
         if of_w:
-            by_w = claimed(ctx.places[0])
+            by_w = claimed(step.places[0])
             by_w = w.new_empty(w.shape) if by_w is None else by_w
             loops.weight_gradients(x, dy, step.geometry, by_w.flatten(2))
+        if step.note is not None:
+            step.note(x, dy)
         if of_x:
             by_x = torch.empty_like(x)
             loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
-        return by_x, by_w, by_b, None
+        return by_x, by_w, by_b, None, None
 
 
 def _conv2d(
@@ -183,21 +202,73 @@ def _conv2d(
             return some.like(result)
     if not isinstance(bias, Stacked | None) or not _is_compiled(x, weight.rows):
         return _convolution(torch.conv2d, input, weight, bias, *options)
-    x = x.movedim(1, -1)
+    step = _step(x.movedim(1, -1), weight.rows, b, stride, (top, left), dilation)
+    places = weight.gradient, None if bias is None else bias.gradient
+    return _open(replace(step, places=places), some.stack)
+
+
+def noted_convolution(
+    x: Tensor,
+    filters: Tensor,
+    bias: Tensor | None,
+    options: tuple[Pair, Pair, Pair],
+    note: Callable[[Tensor, Tensor, Geometry], None],
+    anchor: Tensor,
+    stack: Stack,
+) -> Any:
+    """A convolution of samples [B, 1, C, H, W] with filters that all have in common.
+
+    Args:
+        x: The samples.
+        filters: [F, C, kh, kw].
+        bias: [F], or None.
+        options: Stride, padding and dilation.
+        note: Takes padded images [1, C, H, W, B], the gradient by their convolutions, and what was
+            computed.
+        anchor: A number that requires a gradient.
+        stack: What the samples have in common.
+
+    Returns:
+        NotImplemented where a library is faster: a function of a sample's shapes, type and device.
+    """
+    small = max(x[0].numel(), filters.numel()) <= CACHED
+    plain = x.dtype == filters.dtype and not torch.is_autocast_enabled(x.device.type)
+    if x.shape[1] != 1 or not (small and plain and loops.supports(x)):
+        return NotImplemented
+    b = None if bias is None else bias[None]
+    step = _step(x.movedim(0, -1), filters.contiguous()[None], b, *options)
+    if stay_apart(x, math.prod(step.geometry.output), len(filters), step.geometry.taps):
+        return NotImplemented
+
+    def noted(images: Tensor, gradient: Tensor) -> None:
+        note(images, gradient, step.geometry)
+
+    return _open(replace(step, samples=0, note=noted, anchor=anchor), stack)
+
+
+def _step(
+    x: Tensor, filters: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
+) -> _Step:
+    """The convolution of images [k, C, H, W, B]."""
+    top, left = padding
     x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
-    size = (weight.shape[2], weight.shape[3])
+    size = (filters.shape[3], filters.shape[4])
     rows, columns = (
         (n - (s - 1) * d - 1) // apart + 1
         for n, s, d, apart in zip(x.shape[2:4], size, dilation, stride, strict=True)
     )
     image = (x.shape[1], x.shape[2], x.shape[3])
     geometry = Geometry(
-        image, size, stride, dilation, (rows, columns), weight.shape[0], bias is not None
+        image, size, stride, dilation, (rows, columns), filters.shape[1], bias is not None
     )
-    step = _Step(x.contiguous(), weight, bias, geometry)
+    return _Step(x.contiguous(), filters, bias, geometry)
+
+
+def _open(step: _Step, stack: Stack) -> Stacked:
+    """The result of a step."""
     # What is computed without gradients stays so, whenever it is used.
     recorded = torch.is_grad_enabled()
-    return _Convolved.of(step, some.stack) if recorded else some.like(step.computed())
+    return _Convolved.of(step, stack) if recorded else Stacked(step.computed(), stack)
 
 
 def _relu(func: Any, input: Stacked, inplace: bool = False) -> Any:
@@ -236,10 +307,25 @@ def _max_pool2d(
         and torch.is_grad_enabled()
     ):
         return input.like(replace(input.step, pool=(size, step)).computed())
-    return folded(
-        functional.max_pool2d, 3, input, kernel_size, stride, padding, dilation, ceil_mode,
+    return _pooled(
+        functional.max_pool2d, input, kernel_size, stride, padding, dilation, ceil_mode,
         return_indices,
     )  # fmt: skip
+
+
+def _pooled(func: Any, input: Stacked, *args: Any, **kwargs: Any) -> Any:
+    """Pooling, of which torch has fast loops for channels that are last in memory.
+
+    Windows are of one channel of one sample. So the samples can be the channels, where they are
+    last in memory, as compiled loops leave them.
+    """
+    x = input.rows
+    for samples in (0, 1) if x.is_cpu and x.ndim == 5 else ():
+        if x.shape[samples] > 1 and x.movedim(samples, -1).is_contiguous():
+            y: Tensor = func(x.movedim(samples, 2).flatten(0, 1), *args, **kwargs)
+            by_channel = y.view(-1, x.shape[2], *y.shape[1:])
+            return input.like(by_channel.movedim(2, samples))
+    return folded(func, 3, input, *args, **kwargs)
 
 
 def _pair(value: Any) -> tuple[int, int]:

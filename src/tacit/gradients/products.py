@@ -221,16 +221,22 @@ def position_products(left: Tensor, right: Tensor) -> Products:
     """
     if left.shape[1] == 1:
         return OuterProducts(right[:, 0], left[:, 0])
-    if stay_apart(left, right):
+    if stay_apart(left, left.shape[1], left.shape[2], right.shape[2]):
         return PositionProducts(left, right)
     return OuterProducts(_summed(left, right).flatten(1))
 
 
-def stay_apart(left: Tensor, right: Tensor) -> bool:
-    """Whether Σ_t left[t] ⊗ right[t] is not to be formed: it is larger, and takes more work."""
-    if left.device.type != "cpu" or left.dtype != torch.float32:
+def stay_apart(like: Tensor, positions: int, outputs: int, width: int) -> bool:
+    """Whether Σ_t left[t] ⊗ right[t] is not to be formed: it is larger, and takes more work.
+
+    Args:
+        like: A tensor of the same type and device.
+        positions: How many are summed.
+        outputs: Numbers of a left factor.
+        width: Numbers of a right factor.
+    """
+    if like.device.type != "cpu" or like.dtype != torch.float32:
         return False
-    (_, positions, outputs), width = left.shape, right.shape[2]
     formed = outputs * width
     if max(positions * positions, positions * (outputs + width)) >= formed:
         return False
@@ -311,7 +317,8 @@ def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor)
         out: Where to write [n, O·I].
     """
     if per_sample.supports(out):
-        per_sample.outer_sums(left.contiguous(), right.contiguous(), bounds, out)
+        left, right = (x if x.stride(1) == 1 else x.contiguous() for x in (left, right))
+        per_sample.outer_sums(left, right, bounds, out)
         return
     counts = bounds.diff()
     for count in sorted(set(counts.tolist())):

@@ -90,7 +90,7 @@ def _products(pieces: list[Piece], samples: int, value: Tensor) -> Products:
     positions = [x for x in pieces if isinstance(x, Positions)]
     if len(positions) == len(pieces):
         return _merged(positions)
-    if len(pieces) == 1 and isinstance(pieces[0], Lookups):
+    if len(pieces) == 1 and isinstance(pieces[0], Lookups | OuterProducts):
         return pieces[0]
     return OuterProducts(_rows(pieces, value.shape).reshape(samples, value.numel()))
 
@@ -109,7 +109,7 @@ def _rows(pieces: list[Piece], shape: torch.Size) -> Tensor:
     for x in pieces:
         if isinstance(x, Tensor):
             parts.append(x.reshape(len(x), shape.numel()))
-        elif isinstance(x, Lookups):
+        elif isinstance(x, Lookups | OuterProducts):
             parts.append(x.rows())
     total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
     return total.view(len(total), *shape)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from tacit.gradients.products import Lookups
+from tacit.gradients.products import Lookups, OuterProducts
 from tacit.gradients.stacked import (
     METADATA,
     REFUSED,
@@ -55,7 +55,7 @@ class Positions:
 
 
 # Part of the gradients of B samples by one tensor: [B, *shape], or a form that is cheaper.
-Piece = Tensor | Positions | Lookups
+Piece = Tensor | Positions | Lookups | OuterProducts
 
 
 @dataclass(frozen=True, eq=False)

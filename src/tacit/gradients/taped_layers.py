@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.gradients.products import Lookups, position_products, stay_apart
+from tacit.core.native import per_sample
+from tacit.core.native.per_sample import Geometry
+from tacit.gradients.convolution import noted_convolution
+from tacit.gradients.products import Lookups, OuterProducts, position_products, stay_apart
 from tacit.gradients.stacked import Rule, Stacked
 from tacit.gradients.taped import Kept, Piece, Positions, Tape, Taped
 
@@ -49,8 +52,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
         if isinstance(bias, Taped):
             yield bias, left.sum(1)
 
-    y = functional.linear(input.rows, weight.unrecorded, _number(bias))
-    return weight.stack.noted(y, pieces)
+    # One product: torch may compute one for each sample of three dimensions, several times as slow.
+    x = input.rows
+    y = functional.linear(x.reshape(-1, x.shape[-1]), weight.unrecorded, _number(bias))
+    return weight.stack.noted(y.view(*x.shape[:-1], y.shape[-1]), pieces)
 
 
 def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
@@ -65,7 +70,9 @@ def matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
         def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
             yield matrix, Positions(_flat(seen.get()), _flat(gradient))
 
-        return matrix.stack.noted(other.rows @ matrix.unrecorded, pieces)
+        x = other.rows
+        y = x.reshape(-1, x.shape[-1]) @ matrix.unrecorded
+        return matrix.stack.noted(y.view(*x.shape[:-1], y.shape[-1]), pieces)
     if isinstance(left, Taped) and left.dim() == 2 and _seen_only(right) and right.dim() == 1:
         return linear(right, left)
     return NotImplemented
@@ -183,6 +190,10 @@ def convolution(
     assert isinstance(input, Stacked)
     kernel = weight.unrecorded.shape[2:]
     steps, spread = _each(stride, dims), _each(dilation, dims)
+    if dims == 2 and groups == 1 and input.dim() == 4 and not isinstance(padding, str):
+        result = _compiled(input, weight, bias, (steps, _each(padding, 2), spread))
+        if result is not NotImplemented:
+            return result
     x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
     if isinstance(padding, str):
         pairs = zip(spread, kernel, strict=True)
@@ -203,6 +214,25 @@ def convolution(
 
     result = y.view(*input.rows.shape[: -dims - 1], *y.shape[1:])
     return weight.stack.noted(result, pieces)
+
+
+def _compiled(input: Stacked, weight: Taped, bias: Tensor | None, options: Any) -> Any:
+    """A convolution of images by compiled loops, where they are faster."""
+
+    def note(x: Tensor, by_output: Tensor, geometry: Geometry) -> None:
+        count = geometry.filters * geometry.taps
+        gradients = x.new_empty(x.shape[-1], count + geometry.filters * geometry.bias)
+        squares = torch.empty(len(gradients), 1, dtype=torch.float64)
+        per_sample.filter_gradients(x[0], by_output[0], geometry, gradients, squares[:, 0])
+        by_filters, by_bias = gradients.tensor_split([count], 1)
+        weight.stack.pieces.append((weight, OuterProducts(by_filters, squares=squares)))
+        if isinstance(bias, Taped):
+            weight.stack.pieces.append((bias, by_bias))
+
+    return noted_convolution(
+        input.rows, weight.unrecorded, _number(bias), options, note, weight.stack.anchor,
+        weight.stack,
+    )  # fmt: skip
 
 
 def transposed_convolution(
@@ -295,7 +325,7 @@ def _by_filters(outer: Tensor, windows: Tensor, samples: int, groups: int) -> Pi
         )
         return (
             Positions(left, right)
-            if stay_apart(left, right)
+            if stay_apart(left, left.shape[1], left.shape[2], right.shape[2])
             else position_products(left, right).rows()
         )
     left = outer.reshape(images * groups, filters // groups, -1)

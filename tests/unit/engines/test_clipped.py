@@ -16,15 +16,16 @@ from tacit.core import native
 from tacit.core.errors import Caution, Misuse
 from tacit.core.randomness import Philox
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients import clipped, device_samples, strategies
+from tacit.engines.gradients import clipped, device_samples
 from tacit.engines.gradients.clipped import ClippedSums, pieces
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.gradients.sample_passes import SampleBackend
+from tacit.gradients.workspace import WORKSPACE
 from tacit.tasks import Task
 from tacit.tasks.poisson import PoissonSample
 
 CLASSES = 4
-WAYS = ("layered", "taped", "looped")
+WAYS = ("taped", "looped")
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -168,14 +169,14 @@ def chains(draw_value):
     bound=st.sampled_from([1e-3, 0.3, 10.0]),
     shared=st.booleans(),
 )
-def test_layers_clip_what_autograd_clips(chain, dtype, counts, bound, shared):
+def test_chains_clip_what_autograd_clips(chain, dtype, counts, bound, shared):
     module, shape = chain
     task = task_of(module.to(dtype), shape)
     theta = scattered(task, 0.3)
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of(counts, 14)
     expected = by_hand(task, theta, sample, bound)
-    found = with_backend(task, "layered").clipped_sum_of(theta, sample, bound)
+    found = with_backend(task, "taped").clipped_sum_of(theta, sample, bound)
     scale = max(bound, float(expected.norm(dim=1).max()))
     # Products of layers round differently from torch's convolutions.
     assert_same(found, expected, scale, 30)
@@ -196,7 +197,7 @@ def test_tensor_operations_do_what_compiled_loops_do(dtype, counts, shared):
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of(counts, 14)
-    found = with_backend(task, "layered").clipped_sum_of(theta, sample, 0.5)
+    found = with_backend(task, "taped").clipped_sum_of(theta, sample, 0.5)
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 28)
 
 
@@ -284,7 +285,7 @@ def test_no_sample_counts_more_than_the_bound(way, dtype):
     hosted = with_backend(task, way)
     theta = scattered(task)
     for bound in (1e-3, 0.1, 0.73, 7.3):
-        for one in range(0, 40, 1 if way == "layered" else 5):
+        for one in range(0, 40, 5):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             size = float(hosted.clipped_sum_of(theta, sample, bound).double().norm())
             assert size <= bound
@@ -319,7 +320,7 @@ def test_very_long_and_very_short_gradients():
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
 
 
-@pytest.mark.parametrize("way", ["layered", "taped"])
+@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("shared", [True, False])
 def test_pieces_of_any_size_give_the_same_sums(way, workers, shared, monkeypatch):
@@ -331,7 +332,7 @@ def test_pieces_of_any_size_give_the_same_sums(way, workers, shared, monkeypatch
     whole = with_backend(task, way).clipped_sum_of(theta, sample, 0.3)
     workspace = SampleBackend.of(task, way).workspace
     for together in (1, 2, 5, 8):
-        monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
+        monkeypatch.setitem(WORKSPACE, "cpu", together * workspace)
         hosted = with_backend(task, way, pool)
         with pool.exclusive():
             found = hosted.clipped_sum_of(theta, sample, 0.3)
@@ -396,13 +397,6 @@ def test_the_result_is_written_where_asked():
     assert torch.equal(theta, before)
     nothing = PoissonSample(torch.empty(0, dtype=torch.int64), torch.zeros(3).long(), 4, 4)
     assert not bool(hosted.clipped_sum_of(theta, nothing, 0.1, out).any())
-
-
-def test_layers_are_chosen_where_the_model_is_a_chain_of_them():
-    task = task_of(module_of(CNN), IMAGE)
-    assert objective(task)._clipped_sums.backend.way == "layered"
-    normed = nn.Sequential(nn.Flatten(), nn.Linear(264, 8), nn.GroupNorm(2, 8), nn.Linear(8, 4))
-    assert objective(task_of(normed.double(), IMAGE))._clipped_sums.backend.way == "taped"
 
 
 class Mixing(nn.Module):
@@ -474,7 +468,7 @@ def test_a_bound_that_is_none_is_refused(bound):
 # --- Samples in a fixed place, as GPUs use them ---------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["layered", "taped"])
+@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("together", [1, 1000])
@@ -488,7 +482,7 @@ def test_samples_in_a_fixed_place_give_the_same_sums(way, counts, shared, togeth
     first = replace(sample_of((4, 5, 6), 14), sizes=torch.tensor([3, 4, 9]))
     second = sample_of(counts, 14, seed=9)
     expected = [hosted.clipped_sum_of(theta, sample, 0.3) for sample in (first, second)]
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
+    monkeypatch.setitem(WORKSPACE, "cpu", together * workspace)
     place = hosted.place_sample(theta, first)
     address = place.packed.data_ptr()
     out = torch.full_like(expected[0], torch.nan)
@@ -522,7 +516,7 @@ def test_the_size_of_a_pass_is_what_fits_and_stays(fit, size, counts, monkeypatc
     sample = replace(sample_of(counts, 14), sizes=torch.tensor([100, 60]))
     workspace = hosted._clipped_sums.backend.workspace
     for now in (fit, 2000, 1):
-        monkeypatch.setitem(strategies.WORKSPACE, "cpu", now * workspace)
+        monkeypatch.setitem(WORKSPACE, "cpu", now * workspace)
         place = hosted.place_sample(theta, sample)
         assert place.size == size
         assert len(place.packed) == -(-160 // size)
@@ -531,7 +525,7 @@ def test_the_size_of_a_pass_is_what_fits_and_stays(fit, size, counts, monkeypatc
 def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
     monkeypatch.setattr(device_samples, "GRAIN", 4)
     task = task_of(module_of(CNN), IMAGE)
-    hosted = with_backend(task, "layered")
+    hosted = with_backend(task, "taped")
     theta = task.initial(0, [0]).expand(3, -1)
     sample = replace(sample_of((9, 0, 8), 14), sizes=torch.tensor([3, 0, 4]))
     captured = []
@@ -561,7 +555,7 @@ def test_models_of_their_own_need_a_place_of_their_own():
         hosted.clipped_sum_on(theta, place, 0.3, torch.empty_like(theta))
 
 
-@pytest.mark.parametrize("way", ["layered", "taped"])
+@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(way, bad):
     task = task_of(module_of(CNN), IMAGE)

@@ -4,8 +4,8 @@ import torch
 import tacit
 from tacit import DSGT, Topology
 from tacit.core.errors import Misuse
-from tacit.engines.gradients import choice as backends
-from tacit.engines.gradients.choice import BackendChoice
+from tacit.engines.gradients import client_passes as backends
+from tacit.engines.gradients.client_passes import BackendChoice
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.gradients.stacked import Stacked
 from tacit.tasks import Task

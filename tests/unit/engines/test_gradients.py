@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from support.gradient_ways import looped, stacked
 from tacit import models
-from tacit.engines.gradients import strategies
-from tacit.engines.gradients.backend import GradientBackend
+from tacit.engines.gradients.client_passes import GradientBackend
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.gradients.workspace import WORKSPACE
 from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
 from tacit.tasks.parts import Parts
 
@@ -86,14 +86,14 @@ def test_batched_equals_looped(task):
 def test_the_workspace_bounds_a_pass_and_not_the_result(task, strategy, workspace, monkeypatch):
     theta = scattered(task)
     whole = objective(task, strategy).grad(theta, 2)
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", workspace)
+    monkeypatch.setitem(WORKSPACE, "cpu", workspace)
     assert GradientBackend.of(task, strategy).clients_per_pass("cpu") >= 1
     pieces = objective(task, strategy).grad(theta, 2)
     torch.testing.assert_close(pieces, whole, rtol=1e-9, atol=1e-11)
 
 
 def test_fewer_clients_go_together_where_models_are_large(monkeypatch):
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 10_000)
+    monkeypatch.setitem(WORKSPACE, "cpu", 10_000)
     small, large = (
         GradientBackend.of(
             least_squares([draw(2, width)] * 50, [draw(2)] * 50), "stacked"

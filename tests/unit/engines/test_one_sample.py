@@ -12,11 +12,11 @@ from tacit.algorithms.private_algorithm import prepare
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients import strategies
 from tacit.engines.gradients.clipped import ClippedSums, pass_size
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.gradients.sample_passes import SampleBackend
 from tacit.gradients.products import OuterProducts, write_clipped_sums
+from tacit.gradients.workspace import WORKSPACE
 from tacit.privacy.mechanism import rounding_of
 
 IMAGE = (1, 28, 28)
@@ -49,11 +49,9 @@ def normed():
 @pytest.mark.parametrize(
     ("make", "way"),
     [
-        (perceptron, "layered"),
         (perceptron, "taped"),
-        (wide_perceptron, "layered"),
         (wide_perceptron, "taped"),
-        (convolutions, "layered"),
+        (convolutions, "taped"),
         (normed, "taped"),
     ],
 )
@@ -103,15 +101,14 @@ def test_passes_have_no_rest(hidden):
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     model = nn.Sequential(nn.Linear(784, hidden), nn.Linear(hidden, 10))
     task = tacit.Task(model, parts, batch_size=1)
-    for way in ("layered", "taped"):
-        size = SampleBackend.of(task, way).samples_per_pass("cpu")
-        assert size > 0
-        assert size % 32 == 0
+    size = SampleBackend.of(task, "taped").samples_per_pass("cpu")
+    assert size > 0
+    assert size % 32 == 0
 
 
 @pytest.mark.parametrize(("parameters", "way"), [(1000, "taped"), (300_000, "looped")])
 def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, way, monkeypatch):
-    monkeypatch.setitem(strategies.WORKSPACE, "cpu", 1 << 20)
+    monkeypatch.setitem(WORKSPACE, "cpu", 1 << 20)
     parts = [torch.zeros(4, 1)]
     start = torch.zeros(parameters)
     task = tacit.Task(start, parts, loss=lambda theta, x: ((theta - x) ** 2).mean(), batch_size=1)
@@ -138,7 +135,7 @@ def test_samples_go_one_by_one_where_places_matter(monkeypatch):
     parts = [(torch.zeros(4, 784), torch.arange(4))]
     task = tacit.Task(nn.Linear(784, 10), parts, batch_size=1)
     theta, loader = task.initial(0, [0])[0], task.loader(torch.arange(1), 0, "cpu")
-    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "layered"
+    assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "taped"
     monkeypatch.setattr(SampleBackend, "ignores_places", lambda *_: False)
     assert ClippedSums.of(task, loader, theta, WorkerPool(1)).backend.way == "looped"
 
@@ -221,7 +218,7 @@ def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(
             total = hosted.clipped_sum(theta, sampling, 0)
         else:
             workspace = hosted._clipped_sums.backend.workspace
-            monkeypatch.setitem(strategies.WORKSPACE, "cpu", passes * workspace)
+            monkeypatch.setitem(WORKSPACE, "cpu", passes * workspace)
             place = hosted.place_sample(theta, hosted.drawn(sampling, 0))
             total = hosted.clipped_sum_on(theta, place, sampling.clip, torch.empty(1, 1))
         return mechanism.code, int(mechanism.code.encode(total)[0, 0])

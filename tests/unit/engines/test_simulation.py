@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.engines.gradients import strategies
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
+from tacit.gradients.workspace import WORKSPACE
 from tacit.graph import Graph
 
 RING = tacit.Topology.ring(6).mixing("metropolis")
@@ -224,7 +224,7 @@ def begun(workspace=None, threads=None, steps=0):
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         if workspace is not None:
-            patch.setitem(strategies.WORKSPACE, "cpu", workspace)
+            patch.setitem(WORKSPACE, "cpu", workspace)
         if threads is not None:
             torch.set_num_threads(threads)
         try:

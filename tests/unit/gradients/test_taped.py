@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from tacit.core.rounded_sums import rounding_share
-from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.gradients.sample_passes import SampleBackend
 from tacit.gradients.passes import write_one
 from tacit.gradients.products import (
     Lookups,

@@ -12,9 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import tacit
 from tacit.core.errors import Misuse
-from tacit.engines.gradients.backend import GradientBackend
-from tacit.engines.gradients.choice import choose_backend
-from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.engines.gradients.client_passes import GradientBackend, choose_backend
+from tacit.engines.gradients.sample_passes import SampleBackend
 from tacit.tasks.known_layers import is_known
 
 SIZE, CLASSES = 6, 3

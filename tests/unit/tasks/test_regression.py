@@ -14,8 +14,8 @@ from torch.nn import functional
 from tacit.core.errors import Misuse
 from tacit.data import Target
 from tacit.tasks import Task
+from tacit.tasks.client_gradients import write_stacked
 from tacit.tasks.constants import sketch_of_constants
-from tacit.tasks.layers.network import LayeredLoss, layered_loss
 from tacit.tasks.regression import OriginalUnit, Regression
 
 TARGET = Target("stay", 200.0, 25.0)
@@ -89,12 +89,10 @@ def test_gradients_of_layers(loss: Callable[..., torch.Tensor]) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     parts = data(clients=3)
     task = Task(module, parts, batch_size=8, target=TARGET, loss=loss)
-    layered = layered_loss(task.loss, task.parts, 8)
-    assert isinstance(layered, LayeredLoss)
     theta = task.initial(0, [0, 1, 2])
     arrays = tuple(torch.stack(column) for column in zip(*parts, strict=True))
     out = torch.empty_like(theta)
-    layered.write_gradients(theta, arrays, out)
+    write_stacked(task.loss, theta, arrays, out)
     assert torch.allclose(out, vmap(grad(task.loss))(theta, *arrays), rtol=1e-4, atol=1e-5)
 
 

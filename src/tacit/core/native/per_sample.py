@@ -67,7 +67,7 @@ def filter_gradients(
         dy: Gradient of the output [filters, rows, columns, B], contiguous.
         geometry: The convolution.
         out: Where to write, [B, weights].
-        squares: Where to write the sum of squares of each row of `out`, float64 [B].
+        squares: Where to write the sum of squares of each gradient by the filters, float64 [B].
     """
     g = geometry
     if not (

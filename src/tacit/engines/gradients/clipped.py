@@ -24,12 +24,15 @@ from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
-from tacit.engines.gradients.sample_backends import GRAIN, SampleBackend
-from tacit.engines.gradients.separable import check_separable, perturbed
+from tacit.engines.gradients.sample_passes import (
+    GRAIN,
+    SampleBackend,
+    check_separable,
+    perturbed,
+)
 from tacit.gradients.products import formed, write_clipped_sums, write_masked_sums
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss
-from tacit.tasks.layers.basic import kernels_for
 from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample, capacity
@@ -232,15 +235,8 @@ class ClippedSums:
     ) -> None:
         """The sums of one pass: theta [1, P], a row of a `DeviceSample` [1, ...], out [rows, P]."""
         index, bounds, number = packed[0, :size], packed[0, size:-1], packed[0, -1:]
-        with self.backend.pass_context(theta.device):
-            blocks = self.backend.gradients(theta[0], self.loader.load(index, number))
-        products = [formed(block) for block in blocks]
-        write_sums = write_masked_sums
-        if kernels_for(products[0].right) is not None:
-            from tacit.tasks.layers import gpu_samples
-
-            write_sums = gpu_samples.write_clipped_sums
-        write_sums(products, bound, bounds, out)
+        blocks = self.backend.gradients(theta[0], self.loader.load(index, number))
+        write_masked_sums([formed(block) for block in blocks], bound, bounds, out)
 
     def _replay(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write the sums by captured passes."""
@@ -284,18 +280,13 @@ class ClippedSums:
             products = self.backend.gradients(theta[piece.model], samples)
             write_clipped_sums(products, bound, sums)
 
-        with self.backend.pass_context(theta.device):
-            # A few passes at a time, because each may leave a row of numbers.
-            while some := list(islice(passes, PASSES_AT_ONCE * self.pool.size)):
-                rests = [
-                    out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece, _ in some
-                ]
-                self.pool.run(
-                    write, ((*each, rest) for each, rest in zip(some, rests, strict=True))
-                )
-                for (piece, _), rest in zip(some, rests, strict=True):
-                    if piece.carried:
-                        carried.add(piece.begun.start - 1, rest[0])
+        # A few passes at a time, because each may leave a row of numbers.
+        while some := list(islice(passes, PASSES_AT_ONCE * self.pool.size)):
+            rests = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece, _ in some]
+            self.pool.run(write, ((*each, rest) for each, rest in zip(some, rests, strict=True)))
+            for (piece, _), rest in zip(some, rests, strict=True):
+                if piece.carried:
+                    carried.add(piece.begun.start - 1, rest[0])
         carried.write()
 
     def _passes(self, theta: Tensor, sample: PoissonSample) -> tuple[list[slice], list[int]]:

@@ -19,10 +19,9 @@ from tacit.core.hosted_clients import Sampling
 from tacit.core.rounded_sums import rounding_share
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
-from tacit.engines.gradients.backend import GradientBackend
+from tacit.engines.gradients.client_passes import GradientBackend, Strategy
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
-from tacit.engines.gradients.strategies import Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
 from tacit.tasks.objective import Objective
 from tacit.tasks.poisson import DrawWords, PoissonSample

@@ -55,8 +55,8 @@ typedef struct {
 } Geometry;
 #endif
 
-/* The gradient of each sample by the filters and b of a convolution: sample i is row i of out, and the sum of its
- * squares is squares[i]. The batch is the last dimension of the images x [channels, height, width, batch] and of dy
+/* The gradient of each sample by the filters and b of a convolution: sample i is row i of out, and squares[i] the sum of
+ * squares by the filters. The batch is the last dimension of the images x [channels, height, width, batch] and of dy
  * [filters, rows, columns, batch], so each vector holds one number of several samples. `scratch` has room for the
  * images, dy and the gradients by four filters of one such group of samples, and for an offset per tap. */
 #define DEFINE_FILTER_GRADIENTS(NAME, T)                                                                     \
@@ -126,8 +126,6 @@ typedef struct {
             for (int64_t f = 0; f < g->filters && g->bias; f++) {                                            \
                 Vector sum = {0};                                                                            \
                 for (int64_t p = 0; p < positions; p++) sum += gradient[f * positions + p];                  \
-                const Doubles number = __builtin_convertvector(sum, Doubles);                                \
-                total[0] += number * number;                                                                 \
                 for (int64_t lane = 0; lane < n; lane++)                                                     \
                     out[(b + lane) * stride + g->filters * taps + f] = sum[lane];                            \
             }                                                                                                \

@@ -1,6 +1,6 @@
 """Kernels for modules of many clients in Triton's interpreter against tensor operations.
 
-test_batching_kernels.py runs this script in a process of its own.
+test_gpu_kernels.py runs this script in a process of its own.
 """
 
 import triton_interpreter  # isort: skip  # noqa: F401

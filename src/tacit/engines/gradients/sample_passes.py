@@ -1,14 +1,15 @@
-"""Gradients of single samples, in one of three ways: layered, taped or looped.
+"""Gradients of single samples: in one pass by the tape, or one by one.
 
 The way is a function of the model, its shapes and types and the device alone. It must tell nothing
 about the data, and gradients must not depend on it from one step to the next. So all that is tried
-here is tried with made-up samples.
+here is tried with made-up samples. That holds for the check that samples do not influence each
+other, too: whether a run begins must tell nothing about the data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -17,19 +18,16 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
-from tacit.core.workers import without_onednn
-from tacit.engines.gradients.separable import made_up, perturbed
-from tacit.engines.gradients.strategies import pass_numbers
 from tacit.gradients.products import OuterProducts, Products
 from tacit.gradients.samples import sample_products
 from tacit.gradients.stacked import NotStackable
+from tacit.gradients.workspace import pass_numbers
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.known_layers import has_backward_hooks
-from tacit.tasks.layers import LayeredLoss, layered_loss
 from tacit.tasks.objective import Objective
 from tacit.tasks.parts import Part, Parts
 
-Way = Literal["layered", "taped", "looped"]
+Way = Literal["taped", "looped"]
 # Sizes of passes on the CPU are multiples of this. Tiles of matrix products are then full, and
 # torch's loops have no rest, whose numbers they would round otherwise: with AVX-512 they take two
 # vectors of 16 numbers at a time.
@@ -44,6 +42,12 @@ SampleGradients = Callable[[Tensor, Part], Sequence[Products]]
 # A GPU may multiply numbers with fewer digits.
 LARGEST_ERROR = {torch.float32: 1e-3, torch.float64: 1e-9}
 LARGEST_ERROR_GPU = 1e-2
+
+
+# Standard deviation of what is added to the model: with zero weights nothing has an influence.
+PERTURBATION = 0.01
+# Classes that are tried.
+MOST_CLASSES = 32
 
 
 def taped(loss: Loss, theta: Tensor, arrays: Part) -> list[Products]:
@@ -91,15 +95,9 @@ class SampleBackend:
         """The backend for a task with mini-batches; `theta` [P] is a model to try it with.
 
         Raises:
-            Misuse: If the way is "layered" but the loss is not that of a chain of layers.
             NotStackable: If the way is "taped" and the loss has a step that cannot be.
         """
         loss = task.loss
-        if way == "layered":
-            net = layered_loss(loss, task.parts, 1)
-            if isinstance(net, str):
-                raise Misuse(f"The model is no chain of layers: {net}.", 'Use "taped".')
-            return cls(way, net.sample_gradients, net.workspace + 2 * task.parameters)
         if way == "looped":
             numel = task.source.batch_numel // (task.batch_size or 1)
             return cls(
@@ -120,24 +118,12 @@ class SampleBackend:
             arrays: Samples [B, ...], of which only the shape and the type are used.
         """
         theta = perturbed(theta)
-        inputs = _inputs(task.loss)
-        net = layered_loss(task.loss, task.parts, 1)
-        if isinstance(net, LayeredLoss) and net.labelled:
-            # Works: no need to compile kernels for a trial.
-            backend = cls.of(task, "layered")
-            if backend.ignores_places(theta, made_up(arrays, 1, inputs)):
-                return backend
-        reasons = []
-        for way in ("layered", "taped"):
-            try:
-                backend = cls.of(task, way, theta)
-                problem = backend.problem(task.loss, theta, arrays)
-            except Exception as error:  # torch.func and users' losses raise many kinds
-                problem = first_line(error)
-            if not problem:
-                return backend
-            reasons.append(problem)
-        return replace(cls.of(task, "looped"), reason=reasons[-1])
+        try:
+            backend = cls.of(task, "taped", theta)
+            reason = backend.problem(task.loss, theta, arrays)
+        except Exception as error:  # torch.func and users' losses raise many kinds
+            reason = first_line(error)
+        return replace(cls.of(task, "looped"), reason=reason) if reason else backend
 
     def problem(self, loss: Loss, theta: Tensor, arrays: Part) -> str:
         """Why this way is not to be used at a model [P]; "" if it is.
@@ -194,13 +180,8 @@ class SampleBackend:
         Some functions of torch round a number by those next to it: GELU on a CPU, for one. The
         gradient of a sample would then depend on others. On a GPU every number has its own thread.
         """
-        if theta.is_cuda and self.way == "layered":
-            return True
         count = count or min(TRIED, self.samples_per_pass(theta.device))
-        with self.pass_context(theta.device):
-            blocks = self.gradients(
-                theta, tuple(array.repeat_interleave(count, 0) for array in sample)
-            )
+        blocks = self.gradients(theta, tuple(array.repeat_interleave(count, 0) for array in sample))
         return all(_same(x, x[:1].expand_as(x)) for x in _tensors(blocks))
 
     def ignores_others(self, theta: Tensor, samples: Part) -> bool:
@@ -211,24 +192,17 @@ class SampleBackend:
             samples: Those of one pass and another one, [B + 1, ...], which then takes the place of
                 a sample in the middle.
         """
-        if theta.is_cuda and self.way == "layered":
-            return True
         count = len(samples[0]) - 1
         index = torch.arange(count, device=samples[0].device)
         place = count // 2 | 1  # an odd one: made-up whole numbers repeat with every other sample
         changed = torch.where(index == place, count, index)
-        with self.pass_context(theta.device):
-            first, second = (
-                self.gradients(theta, tuple(array[which] for array in samples))
-                for which in (index, changed)
-            )
+        first, second = (
+            self.gradients(theta, tuple(array[which] for array in samples))
+            for which in (index, changed)
+        )
         others = slice(0, place), slice(place + 1, count)
         pairs = list(zip(_tensors(first), _tensors(second), strict=True))
         return all(_same(x[rows], y[rows]) for rows in others for x, y in pairs)
-
-    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
-        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
-        return without_onednn(device) if self.way == "layered" else nullcontext()
 
 
 def _inputs(loss: Loss) -> int:
@@ -271,3 +245,99 @@ def _numbers_of(loss: Loss, theta: Tensor, arrays: Part) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         blocks = taped(loss, theta, arrays)
     return 2 * (sum(storages.values()) // theta.itemsize + sum(x.numel() for x in _tensors(blocks)))
+
+
+def perturbed(theta: Tensor) -> Tensor:
+    """Models with some noise, the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    shift = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+    return theta + PERTURBATION * shift.to(theta.device)
+
+
+def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
+    """Raise Misuse if samples influence each other. Compares some together and alone.
+
+    Args:
+        loss: The loss of a batch.
+        theta: A model [P].
+        arrays: Samples [B, ...], of which only the shape and the type are used.
+    """
+    theta = perturbed(theta)
+    count, inputs = 2, 1
+    if isinstance(loss, ModuleLoss):
+        inputs = _inputs(loss)
+        count = _check_module(loss, theta, made_up(arrays, 2, inputs)[:inputs])
+    some = made_up(arrays, count, inputs)
+    alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
+    try:
+        together = _gradient(loss, theta, some)
+        each = torch.stack([_gradient(loss, theta, one) for one in alone])
+    except Exception as error:  # users' losses raise many kinds
+        raise Misuse(
+            f"The loss cannot be tried on made-up samples ({first_line(error)}), and trying it on "
+            "real ones would tell something about them.",
+            "Give a loss that takes any samples of this shape and type.",
+        ) from error
+    total, largest = each.sum(0), each.abs().max()
+    if not (_close(together, total, largest) or _close(together, total / count, largest)):
+        raise Misuse(
+            "The gradient of some samples is neither the mean nor the sum of their own gradients, "
+            "so a sample cannot be clipped by itself.",
+            "Give a loss that is the mean over the samples of a batch; class weights make it "
+            "something else.",
+        )
+
+
+def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
+    """How many made-up samples have all classes; raises Misuse if outputs depend on others."""
+    try:
+        with torch.no_grad():
+            together = loss.flat(theta, *pair)
+            alone = ([array[k : k + 1] for array in pair] for k in range(2))
+            apart = torch.cat([loss.flat(theta, *one) for one in alone])
+        close = _close(together, apart, apart.abs().max())
+        problem = "" if close else "its output depends on the rest of the batch"
+    except Exception as error:  # BatchNorm refuses a batch of one sample
+        problem = first_line(error)
+    if problem:
+        raise Misuse(
+            f"The model cannot treat a sample by itself ({problem}), so a sample's gradient "
+            "cannot be clipped.",
+            "Use layers without statistics of the batch: nn.GroupNorm instead of BatchNorm.",
+        )
+    # One of these dimensions counts the classes.
+    return min(max(2, min(together.shape[1:], default=2)), MOST_CLASSES)
+
+
+def made_up(arrays: Part, count: int, inputs: int, classes: int | None = None) -> Part:
+    """Samples of the same shape and type: normal numbers, or 0, 1, … for whole numbers.
+
+    Whole numbers that are targets are below `classes`, by default `count`, and those of the
+    `inputs` first arrays below 2.
+    """
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for place, array in enumerate(arrays):
+        shape = (count, *array.shape[1:])
+        if array.is_floating_point():
+            sample = torch.randn(shape, generator=generator, dtype=array.dtype)
+        else:
+            below = 2 if place < inputs else classes or count
+            number = torch.arange(count).view(-1, *(1 for _ in shape[1:])).expand(shape)
+            if place < inputs:
+                # Not the same everywhere in a sample: a mask would hide all of it.
+                number = number + torch.arange(math.prod(shape[1:])).view(shape[1:])
+            sample = number.remainder(below).to(array.dtype)
+        made.append(sample.to(array.device))
+    return tuple(made)
+
+
+def _gradient(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    point = theta.detach().clone().requires_grad_()
+    return torch.autograd.grad(loss(point, *arrays), point)[0]
+
+
+def _close(one: Tensor, other: Tensor, scale: Tensor) -> bool:
+    """Whether two tensors agree to half of the digits of `scale`; NaN is not compared."""
+    tolerance = torch.finfo(one.dtype).eps ** 0.5
+    return not bool((one - other).abs().max() > tolerance * scale)

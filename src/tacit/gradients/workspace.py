@@ -1,13 +1,9 @@
-"""The ways to compute gradients, and how much memory a pass may take."""
+"""How much memory a pass may take."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
-Strategy = Literal["stacked", "looped"]
-STRATEGIES: tuple[Strategy, ...] = ("stacked", "looped")
 # Numbers that one pass of one worker may take, roughly; on a GPU also at most a part of its memory.
 WORKSPACE = {"cpu": 1 << 25, "cuda": 1 << 33}
 
