@@ -77,7 +77,8 @@ def run(
         steps: Number of iterations.
         seed: Keys batches, initial weights and noise.
         device: `"cpu"` or a CUDA device.
-        gradients: The gradient backend; `"auto"` chooses the fastest by timing.
+        gradients: `"auto"` computes those of all clients at once where that gives the gradients of
+            a loop; `"looped"` goes client by client.
         prg: Where noise comes from: `"philox"`, `"chacha20"` or a `KeyRing`.
         secret_noise: Draw the samples of private sums, and noise, from a key of the operating
             system's randomness, which is forgotten with the run. Otherwise they follow from the
