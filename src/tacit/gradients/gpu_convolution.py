@@ -4,7 +4,8 @@ Images are [k, B, H, W, C] in memory, channels last, and filters [k, taps, C, F]
 with taps = height · width of a filter. A convolution is a product of windows [B · positions,
 taps · C] and filters [taps · C, F]. These kernels read the windows from the images and never store
 them, and they compute one client after the other along the first dimension of their grid: CUDA
-allows 2³¹ programs in it, and 65,535 in the others.
+allows 2³¹ programs in it, and 65,535 in the others. Where images have few channels, a block of a
+product has numbers of several taps: number r is channel r mod C of tap r // C.
 
 Sums are added in a fixed order, so that the same numbers give the same bits.
 """
@@ -23,6 +24,8 @@ from tacit.gradients.precision import product_precision
 
 # Programs that keep a GPU busy; sums over positions are split until there are as many.
 PROGRAMS = 528
+# Channels below which blocks of one tap would be empty for the most part.
+FEW = 32
 
 
 @triton.jit
@@ -30,7 +33,8 @@ def _forward_kernel(
     x, w, bias, y, H, W, OH, OW, M, x_client, w_client, b_client, C: tl.constexpr,
     F: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
     TOP: tl.constexpr, LEFT: tl.constexpr, BIAS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    FEW_CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
     blocks = tl.cdiv(M, ROWS) * tiles
@@ -42,24 +46,36 @@ def _forward_kernel(
     x += client * x_client
     w += client * w_client
     depths: tl.constexpr = (C + DEPTH - 1) // DEPTH
+    steps: tl.constexpr = (KH * KW * C + DEPTH - 1) // DEPTH if FEW_CHANNELS else KH * KW * depths
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(KH * KW * depths):
-        tap = step // depths
-        c = (step % depths) * DEPTH + tl.arange(0, DEPTH)
-        row, column = top + tap // KW, left + tap % KW
-        inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        pixel = ((image * H + row) * W + column) * C
-        if CHANNELS_LAST:
-            at = (tap * F + f)[None, :] * C + c[:, None]
+    for step in range(steps):
+        if FEW_CHANNELS:
+            r = step * DEPTH + tl.arange(0, DEPTH)
+            tap, c = r // C, r % C
+            i, j = top[:, None] + (tap // KW)[None, :], left[:, None] + (tap % KW)[None, :]
+            some = (m < M)[:, None] & (r < KH * KW * C)[None, :]
+            some = some & (i >= 0) & (i < H) & (j >= 0) & (j < W)
+            pixels = ((image[:, None] * H + i) * W + j) * C
+            windows = tl.load(x + pixels + c[None, :], some, 0.0)
+            inside_filters = (r < KH * KW * C)[:, None] & (f < F)[None, :]
+            filters = tl.load(w + r[:, None] * F + f[None, :], inside_filters, 0.0)
         else:
-            at = (tap * C + c)[:, None] * F + f[None, :]
-        if C % DEPTH == 0 and F % COLUMNS == 0:
-            windows = tl.load(x + pixel[:, None] + c[None, :], inside[:, None], 0.0)
-            filters = tl.load(w + at)
-        else:
-            some = inside[:, None] & (c < C)[None, :]
-            windows = tl.load(x + pixel[:, None] + c[None, :], some, 0.0)
-            filters = tl.load(w + at, (c < C)[:, None] & (f < F)[None, :], 0.0)
+            tap = step // depths
+            c = (step % depths) * DEPTH + tl.arange(0, DEPTH)
+            row, column = top + tap // KW, left + tap % KW
+            inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            pixel = ((image * H + row) * W + column) * C
+            if CHANNELS_LAST:
+                at = (tap * F + f)[None, :] * C + c[:, None]
+            else:
+                at = (tap * C + c)[:, None] * F + f[None, :]
+            if C % DEPTH == 0 and F % COLUMNS == 0:
+                windows = tl.load(x + pixel[:, None] + c[None, :], inside[:, None], 0.0)
+                filters = tl.load(w + at)
+            else:
+                some = inside[:, None] & (c < C)[None, :]
+                windows = tl.load(x + pixel[:, None] + c[None, :], some, 0.0)
+                filters = tl.load(w + at, (c < C)[:, None] & (f < F)[None, :], 0.0)
         total = tl.dot(windows, filters, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(bias + client * b_client + f, f < F, 0.0).to(tl.float32)[None, :]
@@ -125,27 +141,39 @@ def _input_gradient_kernel(
 def _filter_gradient_kernel(
     x, dy, out, H, W, OH, OW, M, length, x_client, C: tl.constexpr, F: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    TOP: tl.constexpr, LEFT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    TOP: tl.constexpr, LEFT: tl.constexpr, FEW_CHANNELS: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    row_tiles: tl.constexpr = (C + ROWS - 1) // ROWS
+    # Rows of a part: channels of one tap, or of several.
+    height: tl.constexpr = KH * KW * C if FEW_CHANNELS else C
+    row_tiles: tl.constexpr = (height + ROWS - 1) // ROWS
     column_tiles: tl.constexpr = (F + COLUMNS - 1) // COLUMNS
-    tiles: tl.constexpr = KH * KW * row_tiles * column_tiles
+    tiles: tl.constexpr = row_tiles * column_tiles * (1 if FEW_CHANNELS else KH * KW)
     client, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
     f = (tile % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)
-    c = (tile // column_tiles % row_tiles) * ROWS + tl.arange(0, ROWS)
-    tap = tile // (column_tiles * row_tiles)
-    i, j = tap // KW - TOP, tap % KW - LEFT
+    r = (tile // column_tiles % row_tiles) * ROWS + tl.arange(0, ROWS)
+    first_tap = tile // (column_tiles * row_tiles)
     x += client * x_client
     dy += client * M * F
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for low in range(tl.program_id(1) * length, (tl.program_id(1) + 1) * length, DEPTH):
         m = low + tl.arange(0, DEPTH)
         image, position = m // (OH * OW), m % (OH * OW)
-        row, column = (position // OW) * DOWN + i, (position % OW) * ACROSS + j
-        inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        pixel = ((image * H + row) * W + column) * C
-        windows = tl.load(x + pixel[:, None] + c[None, :], inside[:, None] & (c < C)[None, :], 0.0)
+        if FEW_CHANNELS:
+            tap, c = r // C, r % C
+            row = ((position // OW) * DOWN - TOP)[:, None] + (tap // KW)[None, :]
+            column = ((position % OW) * ACROSS - LEFT)[:, None] + (tap % KW)[None, :]
+            pixel = ((image[:, None] * H + row) * W + column) * C + c[None, :]
+            valid = (m < M)[:, None] & (r < height)[None, :]
+            valid = valid & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            windows = tl.load(x + pixel, valid, 0.0)
+        else:
+            row = (position // OW) * DOWN + first_tap // KW - TOP
+            column = (position % OW) * ACROSS + first_tap % KW - LEFT
+            inside = (m < M) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            pixel = ((image * H + row) * W + column) * C
+            some = inside[:, None] & (r < C)[None, :]
+            windows = tl.load(x + pixel[:, None] + r[None, :], some, 0.0)
         gradient = tl.load(
             dy + m[:, None] * F + f[None, :], (m < M)[:, None] & (f < F)[None, :], 0.0
         )
@@ -161,8 +189,9 @@ def _filter_gradient_kernel(
         else:
             total = tl.dot(tl.trans(windows), gradient, total, input_precision=PRECISION)
     part = client * tl.num_programs(1) + tl.program_id(1)
-    out += (part * (KH * KW) + tap) * C * F
-    tl.store(out + c[:, None] * F + f[None, :], total, (c < C)[:, None] & (f < F)[None, :])
+    out += part * (KH * KW * C * F)
+    at = (first_tap * C + r)[:, None] * F + f[None, :]
+    tl.store(out + at, total, (r < height)[:, None] & (f < F)[None, :])
 
 
 @triton.jit
@@ -233,7 +262,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tenso
     filters = w.shape[1]
     rows, columns = shape.output_size(height, width)
     y = x.new_empty(k, batch, rows, columns, filters)
-    last = _depth_contiguous(x)
+    few = _has_few_channels(channels, shape)
+    last = _depth_contiguous(x) and not few
     in_place = last and shape.taps == 1 and w.dtype == x.dtype and w[0].is_contiguous()
     arranged = w if in_place else _arranged(w, x.dtype, last)
     b, m = bias if bias is not None else w, batch * rows * columns
@@ -242,7 +272,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Geometry) -> Tenso
     _forward_kernel[(blocks * k,)](
         x, arranged, b, y, height, width, rows, columns, m, x.stride(0), arranged.stride(0),
         b.stride(0), channels, filters, *shape.size, *shape.stride, *shape.padding,
-        BIAS=bias is not None, CHANNELS_LAST=last, **tile,
+        BIAS=bias is not None, CHANNELS_LAST=last, FEW_CHANNELS=few, **tile,
     )  # fmt: skip
     return y
 
@@ -271,15 +301,19 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
     k, batch, height, width, channels = x.shape
     rows, columns, filters = dy.shape[2:]
     m, taps = batch * rows * columns, shape.taps
-    tile = _tile(channels, filters, x, transposed=True)
-    blocks = taps * triton.cdiv(channels, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"])
+    few = _has_few_channels(channels, shape)
+    # A part of the product has channels of one tap, or of several.
+    parts_of, tall = (1, taps * channels) if few else (taps, channels)
+    tile = _tile(tall, filters, x, transposed=True)
+    blocks = parts_of * triton.cdiv(tall, tile["ROWS"]) * triton.cdiv(filters, tile["COLUMNS"])
     depth = tile["DEPTH"]
     splits = max(1, min(triton.cdiv(PROGRAMS, blocks * k), m // (4 * depth)))
     length = triton.cdiv(triton.cdiv(m, splits), depth) * depth
     parts = torch.empty(k, splits, taps, channels, filters, device=x.device)
     _filter_gradient_kernel[(blocks * k, splits)](
         x, dy, parts, height, width, rows, columns, m, length, x.stride(0), channels, filters,
-        *shape.size, *shape.stride, *shape.padding, SPLIT=_splits_digits(x), **tile,
+        *shape.size, *shape.stride, *shape.padding, FEW_CHANNELS=few, SPLIT=_splits_digits(x),
+        **tile,
     )  # fmt: skip
     out = torch.empty(k, filters, channels, *shape.size, device=x.device)
     grid = (triton.cdiv(channels, 32) * k, triton.cdiv(filters, 32))
@@ -298,6 +332,11 @@ def _arranged(w: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
         w, out, w.stride(0), channels, filters, TAPS=taps, CHANNELS_LAST=channels_last, BLOCK=32
     )
     return out
+
+
+def _has_few_channels(channels: int, shape: Geometry) -> bool:
+    """Whether a block of a product has numbers of several taps."""
+    return channels < FEW and shape.taps > 1
 
 
 def _depth_contiguous(x: Tensor) -> bool:

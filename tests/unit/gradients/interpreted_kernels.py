@@ -24,6 +24,9 @@ CONVOLUTIONS = [  # clients, batch, height, width, channels, filters, size, stri
     (1, 2, 8, 8, 16, 16, (1, 1), (2, 2), (0, 0), False),
     (2, 1, 9, 5, 17, 3, (5, 2), (2, 3), (2, 0), True),
     (1, 1, 4, 4, 3, 33, (4, 4), (4, 4), (0, 0), True),
+    # Blocks of one tap each, as of images with many channels.
+    (2, 2, 5, 6, 34, 18, (3, 2), (2, 1), (1, 0), True),
+    (2, 2, 9, 8, 1, 4, (8, 8), (2, 2), (3, 3), True),
 ]
 NORMS = [  # clients, batch, positions, channels, groups, affine, offset
     (2, 3, 5, 8, 4, True, 0.0),
