@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.core.devices import float32_products
 from tacit.core.randomness import Philox
 from tacit.engines.capture.graphs import captured
 from tacit.engines.gradients.objective import HostedObjective
@@ -16,6 +17,13 @@ from tacit.tasks.poisson import PoissonSample
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 BOUND, RATE = 0.1, 0.1
+
+
+@pytest.fixture(autouse=True)
+def _products_in_full_precision():
+    """As in a run: torch computes convolutions in TF32 otherwise."""
+    with float32_products():
+        yield
 
 
 def network():
