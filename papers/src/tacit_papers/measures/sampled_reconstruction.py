@@ -12,7 +12,7 @@ victim's, subtracts the others, and inverts cₖ∇L(θ; xₖ) + noise. It knows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -191,15 +191,12 @@ def _invert(
     found = invert(
         loss,
         Observation.gradient(theta, values),
-        shape=spec.shape,
-        batch=1,
-        classes=spec.classes,
+        replace(spec, batch=1),
         labels=y[:, None],
         matching_loss=search.matching_loss,
         optimiser=search.optimiser,
         restarts=search.restarts,
         seed=seed,
-        box=spec.box,
         progress=lambda i, of, _: context.progress("inverting a noisy sum", i, of),
     )
     guess, true = found.inputs.cpu().reshape(x[:, None].shape), x[:, None]
