@@ -15,7 +15,8 @@ from dataclasses import replace
 import torch
 from safetensors.torch import load_file
 
-from tacit.config.build import build, make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
+from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation

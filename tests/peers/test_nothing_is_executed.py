@@ -10,8 +10,8 @@ from federations import federation, plan
 from hostile import IdleNode, install, rewritten
 
 import tacit
+from tacit.config.algorithms import make_algorithm
 from tacit.config.loading import make_config, with_keys
-from tacit.config.options import make_algorithm
 from tacit.core.errors import Misuse
 from tacit.peer.federation.signing import sign
 from tacit.peer.monitoring.event_log import EventLog

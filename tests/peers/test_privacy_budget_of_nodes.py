@@ -7,7 +7,8 @@ from chaos import LONG, NAMES, ForkedFederation
 from federations import PRIVATE, federation, models, plan
 from safetensors.torch import load_file
 
-from tacit.config.build import build, make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
+from tacit.config.build import build
 from tacit.peer.node.node import REPEATED_ITERATIONS
 
 DECOR = {"name": "decor", "lr": 0.1}

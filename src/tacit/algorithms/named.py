@@ -74,10 +74,10 @@ def check_options(
     key: str = "",
     also: Iterable[str] = (),
 ) -> None:
-    """Require the options of an algorithm: none unknown, none missing.
+    """Require the options of an algorithm or of a part of one: none unknown, none missing.
 
     Args:
-        name: The algorithm's name, for messages.
+        name: What messages call it.
         kind: Its class.
         options: What is given.
         key: What stands before an option in messages, such as "algorithm.".
@@ -87,11 +87,11 @@ def check_options(
     for option in options:
         if option in known:
             continue
-        if option == "clip" and kind.keeps_guarantee:
+        if option == "clip" and getattr(kind, "keeps_guarantee", False):
             raise misplaced_clip(name, options[option])
-        if option in kind.unsupported:
+        if reason := getattr(kind, "unsupported", {}).get(option):
             raise Misuse(
-                f"{key}{option} is not an option of {name}: {kind.unsupported[option]}.",
+                f"{key}{option} is not an option of {name}: {reason}.",
                 "Leave it out, or choose another algorithm: see docs/guides/optimizers.md.",
             )
         problem = f"{key}{option} is not an option of {name}."

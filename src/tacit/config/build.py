@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.config.algorithms import make_algorithm, make_algorithm_for, with_robust_mixing
 from tacit.config.graphs import make_world, with_clients
-from tacit.config.guarantee import with_guarantee
-from tacit.config.options import make_algorithm
 from tacit.config.own_data import check_disclosure, check_named_keys
-from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import Config
 from tacit.config.tasks import (
     add_metrics,
@@ -24,10 +22,8 @@ from tacit.config.tasks import (
 from tacit.core.devices import check_device
 from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
-from tacit.engines.gradients.personal import check_local
 from tacit.engines.group import Hosted
-from tacit.engines.running import epoch_length
-from tacit.engines.setting import Setting, check_fit
+from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.graph import Graph, GraphSchedule, Participation
 from tacit.record.transcript import Keep, Transcript
@@ -150,23 +146,3 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
     algorithm, round_length = make_algorithm_for(config, task, graph)
     changes = world.schedule, world.participation
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts, *changes)
-
-
-def make_algorithm_for(
-    config: Config, task: Objective, graph: Graph, reserve: int = 0
-) -> tuple[Algorithm, int]:
-    """Make the algorithm of a configuration for its task; return it and the round's iterations.
-
-    A guarantee covers `reserve` iterations more than the run has, in case some are repeated.
-    """
-    name, options = config.algorithm.name, config.algorithm.options
-    draft = make_algorithm(name, options, round_length=1, steps=1)
-    with prefix_errors("[algorithm]"):
-        check_fit(draft, task)
-    round_length = config.run.iterations_per_round or epoch_length(task, draft)
-    steps = round_length * config.run.rounds
-    algorithm = make_algorithm(name, options, round_length, steps)
-    algorithm = with_guarantee(config, algorithm, task, graph, steps + reserve)
-    with prefix_errors("[model]"):
-        check_local(algorithm, task)
-    return with_robust_mixing(config, algorithm), round_length

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
-from tacit.config.options import check_names, validate_value
+from tacit.config.options import call_with_options, check_names
 from tacit.config.sections import AbsenceSection, Config, GraphSection, ParticipationSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.graph import (
@@ -159,24 +159,11 @@ def _make_topology(section: GraphSection, seed: int) -> Topology:
     if kind not in TOPOLOGIES:
         kinds = [*TOPOLOGIES, "matrix", *CHANGING]
         raise unknown_name(f"graph.kind = {kind!r} is not a kind of graph.", kind, kinds)
-    make = TOPOLOGIES[kind]
-    parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
-    # The constructors call the number of clients n.
-    names = {"clients" if name == "n" else name: name for name in parameters}
-    check_names("graph", section.options, names, f"kind {kind!r}")
-    options = {
-        names[key]: validate_value(f"graph.{key}", value, hints[names[key]])
-        for key, value in section.options.items()
-    }
-    if (clients := options.get("n", 1)) < 1:
+    clients = section.options.get("clients")
+    if isinstance(clients, int) and clients < 1:
         raise Misuse(f"graph.clients = {clients} is too small.", "Give at least 1.")
-    if "seed" in parameters:
-        options["seed"] = seed
-    for key, name in names.items():
-        if parameters[name].default is inspect.Parameter.empty and name not in options:
-            raise Misuse(f"graph.kind = {kind!r} needs graph.{key}.", f"Set {key} in [graph].")
-    with prefix_errors("[graph]"):
-        return make(**options)
+    owner = f"graph.kind = {kind!r}"
+    return call_with_options("graph", owner, TOPOLOGIES[kind], section.options, seed=seed)
 
 
 def _read_matrix(file: str | None) -> Any:

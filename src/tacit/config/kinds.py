@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import get_type_hints
 
 from tacit.core.errors import Misuse
 
@@ -22,9 +22,47 @@ SELECTORS = {
 def options_of_kind(section: str, kind: str) -> set[str] | None:
     """The options of a kind; None of one that is not known, which is an error elsewhere."""
     try:
-        return set(_OPTIONS[section](kind))
+        return set(_option_names(section, kind))
     except (Misuse, KeyError, ValueError, TypeError):
         return None
+
+
+# What knows the options takes seconds to import, and few commands need it.
+def _option_names(section: str, kind: str) -> Iterable[str]:
+    match section:
+        case "graph":
+            from tacit.graph.named import TOPOLOGIES
+
+            if kind == "matrix":
+                return ["matrix"]
+            names = inspect.signature(TOPOLOGIES[kind]).parameters
+            return ["clients" if name == "n" else name for name in names]
+        case "partition":
+            from tacit.data.partitions import option_of
+
+            return filter(None, [option_of(kind)])
+        case "model" if ":" in kind:
+            from tacit.config.options import import_object
+
+            return inspect.signature(import_object(kind, "model.name")).parameters
+        case "model":
+            from tacit.models.registry import MODELS
+
+            # The first two are the shape of the data and the number of classes.
+            return list(inspect.signature(MODELS.find(kind)).parameters)[2:]
+        case "algorithm":
+            from tacit.algorithms.algorithm import options_of
+            from tacit.config.algorithms import algorithm_class
+
+            return options_of(algorithm_class(kind, "algorithm.name"))
+        case "data":
+            from tacit import data
+
+            return data.describe(kind).options
+        case _:
+            from tacit.config.tasks import TASKS
+
+            return inspect.signature(TASKS[kind]).parameters
 
 
 def options_of_member(selector: str, name: str) -> set[str] | None:
@@ -33,59 +71,18 @@ def options_of_member(selector: str, name: str) -> set[str] | None:
 
     for family in (SCHEDULES, *OPTION_FAMILIES.values()):
         if family.selector == selector and name in family.members:
-            return {field.name for field in dataclasses.fields(family.members[name])}
+            return set(inspect.signature(family.members[name]).parameters)
     return None
 
 
-def _graph(kind: str) -> list[str]:
-    from tacit.graph.named import TOPOLOGIES
+def selector_of(algorithm: str, option: str) -> str | None:
+    """The key that names what an option of an algorithm is, such as "codec"; None if none does."""
+    from tacit.config.algorithms import algorithm_class
+    from tacit.config.options import OPTION_FAMILIES
 
-    if kind == "matrix":
-        return ["matrix"]
-    names = inspect.signature(TOPOLOGIES[kind]).parameters
-    return ["clients" if name == "n" else name for name in names]
-
-
-def _partition(kind: str) -> list[str]:
-    from tacit.data.partitions import option_of
-
-    return [name for name in [option_of(kind)] if name is not None]
-
-
-def _model(name: str) -> list[str]:
-    from tacit.config.options import import_object
-    from tacit.models.registry import MODELS
-
-    if ":" in name:
-        return list(inspect.signature(import_object(name, "model.name")).parameters)
-    # The first two are the shape of the data and the number of classes.
-    return list(inspect.signature(MODELS.find(name)).parameters)[2:]
-
-
-def _algorithm(name: str) -> list[str]:
-    from tacit.algorithms.algorithm import options_of
-    from tacit.config.options import algorithm_class
-
-    return list(options_of(algorithm_class(name, "algorithm.name")))
-
-
-def _data(name: str) -> list[str]:
-    from tacit import data
-
-    return list(data.describe(name).options)
-
-
-def _task(name: str) -> list[str]:
-    from tacit.config.tasks import TASKS
-
-    return list(inspect.signature(TASKS[name]).parameters)
-
-
-_OPTIONS: dict[str, Callable[[str], list[str]]] = {
-    "graph": _graph,
-    "partition": _partition,
-    "model": _model,
-    "algorithm": _algorithm,
-    "data": _data,
-    "task": _task,
-}
+    try:
+        hints = get_type_hints(algorithm_class(algorithm, "algorithm.name"))
+    except Misuse:
+        return None
+    family = OPTION_FAMILIES.get(hints.get(option))
+    return None if family is None else family.selector

@@ -1,17 +1,19 @@
-"""From plain configuration values to typed objects: algorithms, their parts, step sizes."""
+"""From plain configuration values to typed objects: what has a name and options of its own."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
 
-from tacit.algorithms import ALGORITHMS
-from tacit.algorithms.algorithm import Algorithm, options_of, state_type
 from tacit.algorithms.named import PARTS, check_options
 from tacit.algorithms.solvers import Solver
 from tacit.compression import Codec
@@ -28,6 +30,8 @@ from tacit.core.schedules import (
     in_steps,
 )
 from tacit.privacy.protection import Protection
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,55 +78,6 @@ OPTION_FAMILIES: dict[Any, OptionFamily] = {
         "solver", "local solver", PARTS[Solver], '{ solver = "quadratic", mu = 0.05 }'
     ),
 }
-
-
-def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps: int) -> Algorithm:
-    """Make an algorithm from options as written in a configuration.
-
-    Schedules that set neither `epochs` nor `steps` get the length of a round or of the run.
-    """
-    kind = algorithm_class(name, "algorithm.name")
-    hints = get_type_hints(kind)
-    check_options(name, kind, options, "algorithm.")
-    values: dict[str, Any] = {}
-    for option, value in options.items():
-        key = f"algorithm.{option}"
-        if hints[option] == Rate:
-            # Step sizes decay by rounds unless they say otherwise; other rates by iterations.
-            period = round_length if option == "lr" else 1
-            values[option] = make_rate(key, value, round_length, steps, period)
-        else:
-            values[option] = make_option(key, value, hints[option])
-    with prefix_errors("[algorithm]"):
-        return cast(Algorithm, kind(**values))
-
-
-def algorithm_class(name: str, key: str) -> type[Any]:
-    """The class of a registered algorithm, or of a user's own at "package.module:Class"."""
-    if ":" not in name:
-        with prefix_errors(key):
-            return ALGORITHMS.find(name)
-    kind = import_object(name, key)
-    remedy = "Write it as docs/guides/own-algorithm.md shows."
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise Misuse(f"{key} = {name!r} is not a dataclass.", remedy)
-    if not issubclass(kind, Algorithm):
-        raise Misuse(f"{key} = {name!r} does not derive from tacit.algorithms.Algorithm.", remedy)
-    missing = [] if hasattr(kind, "name") else ["name"]
-    missing += sorted(kind.__abstractmethods__)
-    if missing:
-        raise Misuse(f"{key} = {name!r} has no {', no '.join(missing)}.", remedy)
-    try:
-        state_type(kind)
-    except NameError as problem:
-        raise Misuse(
-            f"{key} = {name!r} has an annotation with an unknown name: {problem}.", remedy
-        ) from None
-    except TypeError:
-        raise Misuse(
-            f"{key} = {name!r} does not declare what its state is.", f"Annotate start. {remedy}"
-        ) from None
-    return kind
 
 
 def make_rate(
@@ -189,8 +144,10 @@ def import_object(path: str, key: str) -> Any:
 
 def validate_value(key: str, value: Any, hint: Any) -> Any:
     """Check a value strictly against a type; a list may stand for a tuple, as in files."""
-    kinds = [get_origin(kind) for kind in (hint, *get_args(hint))]
-    as_tuple = tuple in kinds and isinstance(value, list)
+    # Files have lists in place of tensors.
+    if kinds := [kind for kind in get_args(hint) if kind is not Tensor]:
+        hint = reduce(or_, kinds) if Tensor in get_args(hint) else hint
+    as_tuple = isinstance(value, list) and tuple in [get_origin(kind) for kind in (hint, *kinds)]
     try:
         adapter = TypeAdapter(hint, config={"strict": True})
         return adapter.validate_python(tuple(value) if as_tuple else value)
@@ -208,6 +165,39 @@ def check_names(section: str, options: Iterable[str], known: Iterable[str], owne
             raise unknown_name(f"{section}.{name} is not an option of {owner}.", name, known)
 
 
+def call_with_options(
+    section: str, owner: str, make: Callable[..., T], options: Mapping[str, Any], **given: Any
+) -> T:
+    """Call what a section names with the options in it.
+
+    Args:
+        section: The name of the section.
+        owner: What errors call that which is named, such as "kind 'ring'".
+        make: The function, whose annotations say what values are possible.
+        options: The keys of the section. The number of clients is called `clients`, also where the
+            parameter is `n`.
+        given: Arguments that are not the section's; those that the function has not are left out.
+
+    Raises:
+        Misuse: An option is unknown, missing or of another type, or the function refuses it.
+    """
+    hints, arguments, parameters = get_type_hints(make), {}, {}
+    for name, parameter in inspect.signature(make).parameters.items():
+        if name in given:
+            arguments[name] = given[name]
+        else:
+            parameters["clients" if name == "n" else name] = parameter
+    check_names(section, options, parameters, owner)
+    for key, parameter in parameters.items():
+        if key in options:
+            value = validate_value(f"{section}.{key}", options[key], hints[parameter.name])
+            arguments[parameter.name] = value
+        elif parameter.default is inspect.Parameter.empty:
+            raise Misuse(f"{owner} needs {section}.{key}.", f"Set {key} in [{section}].")
+    with prefix_errors(f"[{section}]"):
+        return make(**arguments)
+
+
 def _make_member(key: str, table: dict[str, Any], family: OptionFamily) -> Any:
     options = dict(table)
     name = options.pop(family.selector)
@@ -218,24 +208,10 @@ def _make_member(key: str, table: dict[str, Any], family: OptionFamily) -> Any:
 
 
 def _make_dataclass(key: str, owner: str, kind: type[Any], options: dict[str, Any]) -> Any:
-    _check_fields(key, owner, kind, options)
+    check_options(owner, kind, options, f"{key}.")
     hints = get_type_hints(kind)
     values = {
         name: make_option(f"{key}.{name}", value, hints[name]) for name, value in options.items()
     }
     with prefix_errors(key):
         return kind(**values)
-
-
-def _check_fields(key: str, owner: str, kind: type[Any], options: dict[str, Any]) -> None:
-    """Raise Misuse for options that a dataclass does not have or that are missing."""
-    known, hints = options_of(kind), get_type_hints(kind)
-    check_names(key, options, known, owner)
-    for name, field in known.items():
-        required = field.default is field.default_factory is dataclasses.MISSING
-        if required and name not in options:
-            example = "[10, 20]" if get_origin(hints[name]) is tuple else "0.05"
-            raise Misuse(
-                f"{owner} needs {key}.{name}, which is not set.",
-                f"Add it, e.g. {name} = {example}.",
-            )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from tacit.config.kinds import SELECTORS, options_of_kind, options_of_member
+from tacit.config.kinds import SELECTORS, options_of_kind, options_of_member, selector_of
 from tacit.core.errors import Misuse
 
 Values = dict[str, Any]
@@ -76,7 +76,11 @@ def _table_of(values: Values, override: str, path: list[str], value: Any) -> Val
             "Write section.key=value, e.g. run.seed=3.",
         )
     table = values
-    for key in path[:-1]:
+    for depth, key in enumerate(path[:-1]):
+        # A name alone, such as codec = "qsgd", may get options.
+        part = table.get(key) if path[0] == "algorithm" and depth == 1 else None
+        if isinstance(part, str) and (selector := selector_of(table.get("name", ""), key)):
+            table[key] = {selector: part}
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise Misuse(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit import data, models
-from tacit.config.options import check_names, import_object, validate_value
+from tacit.config.options import (
+    call_with_options,
+    check_names,
+    import_object,
+    validate_value,
+)
 from tacit.config.own_data import check_named_keys, load_own_data
 from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
@@ -159,30 +161,15 @@ def make_task(section: TaskSection, clients: int) -> Objective:
         raise unknown_name(f"task.name = {name!r} is not a task.", name, TASKS)
     if "clients" in section.options:
         raise Misuse("task.clients is set.", "Remove it: the graph determines the clients.")
-    make = TASKS[name]
-    parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
-    known = [name for name in parameters if name not in ("clients", "dtype")]
-    check_names("task", section.options, known, name)
-    options = {
-        key: validate_value(f"task.{key}", value, _without_tensors(hints[key]))
-        for key, value in section.options.items()
-    }
-    if "clients" in parameters:
-        options["clients"] = clients
-    with prefix_errors("[task]"):
-        task = make(**options)
+    task = call_with_options(
+        "task", name, TASKS[name], section.options, clients=clients, dtype=torch.float64
+    )
     if task.clients != clients:
         raise Misuse(
             f"[task]: {name} has {task.clients} clients, the graph has {clients}.",
             f"Set graph.clients = {task.clients}, or give the task as many.",
         )
     return task
-
-
-def _without_tensors(hint: Any) -> Any:
-    """A type without Tensor among its alternatives: TOML has lists instead."""
-    kinds = [kind for kind in get_args(hint) if kind is not Tensor]
-    return reduce(or_, kinds) if len(kinds) < len(get_args(hint)) else hint
 
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:

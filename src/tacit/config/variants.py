@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import get_type_hints
 
 from tacit.algorithms.algorithm import options_of
+from tacit.config.algorithms import algorithm_class
 from tacit.config.kinds import SELECTORS
 from tacit.config.loading import make_config, no_note
-from tacit.config.options import OPTION_FAMILIES, algorithm_class
-from tacit.config.overrides import REMOVED, Note, parse_override
+from tacit.config.overrides import Note
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 
@@ -49,43 +48,26 @@ def make_variant(
     any of the `variants` has is an error. `note` is told of what is dropped.
     """
     name, *settings = split_outside_brackets(label, "+")
-    known = _option_names(name)
-    allowed = {*_option_names(config.algorithm.name)}.union(
-        *(_option_names(split_outside_brackets(variant, "+")[0]) for variant in variants)
-    )
+    kind = algorithm_class(name, "algorithm")
+    names = (config.algorithm.name, *(split_outside_brackets(each, "+")[0] for each in variants))
+    allowed = {
+        option for each in names for option in options_of(algorithm_class(each, "algorithm"))
+    }
     options = {}
     for key, value in config.algorithm.options.items():
         if key not in allowed:
             raise Misuse(
                 f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it."
             )
-        if key in known:
+        if key in options_of(kind):
             options[key] = value
         else:
             note(f"algorithm.{key} = {value!r} is dropped: {name!r} has no such option.")
-    for setting in settings:
-        (option, *rest), value = parse_override(setting)
-        if rest:
-            hint = get_type_hints(algorithm_class(name, "algorithm")).get(option)
-            table, family = options.get(option), OPTION_FAMILIES.get(hint)
-            if family is not None and isinstance(table, str):
-                table = {family.selector: table}
-            if not isinstance(table, dict) or len(rest) != 1:
-                raise Misuse(
-                    f"{setting!r} in the algorithm {label!r} sets a key of something that is no "
-                    "table.",
-                    f"Set {option} in the configuration.",
-                )
-            value = table | {rest[0]: value}
-        if value is REMOVED:
-            options.pop(option, None)
-        else:
-            options[option] = value
     plain = config.as_dict() | {"algorithm": {"name": name, **options}}
-    if "privacy" in plain and not algorithm_class(name, "algorithm").keeps_guarantee:
+    if "privacy" in plain and not kind.keeps_guarantee:
         del plain["privacy"]
         note(f"[privacy] is dropped: {name!r} keeps no guarantee.")
-    return make_config(plain)
+    return make_config(plain, [f"algorithm.{setting}" for setting in settings], note=note)
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
@@ -103,7 +85,3 @@ def split_outside_brackets(text: str, separator: str) -> list[str]:
         else:
             parts[-1] += character
     return parts
-
-
-def _option_names(algorithm: str) -> list[str]:
-    return list(options_of(algorithm_class(algorithm, "algorithm")))

@@ -27,7 +27,8 @@ from tacit.auditing.symbolic.exposure import LEVEL_OF, LEVELS
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.config.build import Experiment, make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
+from tacit.config.build import Experiment
 from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
 from tacit.config.own_data import check_disclosure

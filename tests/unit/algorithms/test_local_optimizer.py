@@ -11,7 +11,7 @@ from support.suited import COPIES, made, suited
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import options_of, tensors_of
 from tacit.algorithms.local_optimizer import STABILITY, BiasCorrection
-from tacit.config.options import make_algorithm
+from tacit.config.algorithms import make_algorithm
 from tacit.core.errors import Misuse
 
 N, P, STEPS = 4, 3, 12

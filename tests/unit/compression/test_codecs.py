@@ -20,7 +20,7 @@ from tacit.compression import (
 from tacit.compression.quantization import euclidean, extremes, pack, packed_size, unpack
 from tacit.compression.sign_bits import ExactSignBits
 from tacit.compression.subsets import MAX_WIDTH, NARROW, _permuted, random_subset
-from tacit.config.options import make_algorithm
+from tacit.config.algorithms import make_algorithm
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, words
 

@@ -7,8 +7,8 @@ import pytest
 
 from support.misuse import assert_mentions, misuse_message
 from tacit import PrivateSGD, data
+from tacit.config.algorithms import promise_of, with_guarantee
 from tacit.config.build import build
-from tacit.config.guarantee import promise_of, with_guarantee
 from tacit.config.loading import make_config
 from tacit.config.sections import PrivacySection
 from tacit.privacy.guarantee import Privacy

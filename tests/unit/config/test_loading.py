@@ -227,6 +227,13 @@ def test_another_kind_drops_the_options_that_it_does_not_have(section, override,
         assert "is dropped" in note
 
 
+def test_a_part_that_has_only_a_name_gets_options():
+    values = {"algorithm": {"name": "defl-vp", "lr": 0.1, "codec": "qsgd"}}
+    config = make_config(values, ["algorithm.codec.bits=8"])
+    assert config.algorithm.options["codec"] == {"codec": "qsgd", "bits": 8}
+    assert "no table" in misuse_message(make_config, values, ["algorithm.name.bits=8"])
+
+
 def test_an_option_that_an_override_sets_is_not_dropped():
     config, notes = noted({"graph": {"kind": "grid", "rows": 2}}, "graph.rows=3", "graph.kind=ring")
     assert config.graph.options == {"rows": 3}

@@ -3,9 +3,9 @@ import pytest
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.algorithms.algorithm import options_of
+from tacit.config.algorithms import make_algorithm
 from tacit.config.options import (
     import_object,
-    make_algorithm,
     make_option,
     make_rate,
     validate_value,

@@ -59,8 +59,8 @@ def test_variants_may_choose_within_families_and_use_tables(tiny):
     [
         ((), ["dsgt", "lpa"], ["'lpa'", "Did you mean 'lppa'?"]),
         ((), ["json:loads"], ["'json:loads'", "dataclass"]),
-        ((), ["lppa+fresh"], ["'fresh'", "key=value"]),
-        ((), ["lppa+fresh.x=1"], ["'fresh.x=1'", "table"]),
+        ((), ["lppa+fresh"], ["'algorithm.fresh'", "key=value"]),
+        ((), ["lppa+lr.x=1"], ["'algorithm.lr.x=1'", "table"]),
         (("algorithm.rho=1.0",), ["dsgt", "dp-dsgt"], ["algorithm.rho", "dsgt, dp-dsgt", "Remove"]),
     ],
 )

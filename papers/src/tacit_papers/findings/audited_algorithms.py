@@ -7,7 +7,7 @@ from typing import Any
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
-from tacit.config.options import make_algorithm
+from tacit.config.algorithms import make_algorithm
 from tacit.graph import Graph, Topology
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.population import Population

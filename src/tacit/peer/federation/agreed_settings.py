@@ -13,21 +13,21 @@ from pydantic import PositiveInt
 
 from tacit import data
 from tacit.algorithms.algorithm import Algorithm, options_of
-from tacit.config.graphs import make_graph, takes_clients
-from tacit.config.guarantee import promise_of
-from tacit.config.loading import make_config, with_keys
-from tacit.config.options import (
+from tacit.config.algorithms import (
     algorithm_class,
     make_algorithm,
-    validate_value,
+    promise_of,
+    with_robust_mixing,
 )
+from tacit.config.graphs import make_graph, takes_clients
+from tacit.config.loading import make_config, with_keys
+from tacit.config.options import validate_value
 from tacit.config.own_data import (
     check_disclosure,
     check_own_keys,
     declared_spec,
     declared_target,
 )
-from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import OWN_DATA, Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, prefix_errors, unknown_name

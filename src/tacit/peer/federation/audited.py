@@ -15,7 +15,8 @@ import torch
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.client_names import client_position
-from tacit.config.build import Experiment, make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
+from tacit.config.build import Experiment
 from tacit.config.tasks import clip_gradients, make_task, make_training_task
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
-from tacit.config.build import make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import RESERVED
 from tacit.engines.gradients.objective import HostedObjective

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import tensors_of
-from tacit.config.build import make_algorithm_for
+from tacit.config.algorithms import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
 from tacit.core.version import __version__
