@@ -13,9 +13,9 @@ from tacit import data
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2
-from tacit.auditing.attacks.input_search import Guess
+from tacit.auditing.attacks.input_search import Guess, best_guess
 from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
+from tacit.auditing.attacks.known_evidence import joint_evidence
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.audit import run_audit
 from tacit.auditing.options import AttackOptions, AuditOptions
@@ -74,16 +74,14 @@ def test_everything_known_as_one_observation(steps, clients, kinds):
     assert {part.kind for part in joint.parts} <= kinds
     assert {term.client for term in joint.terms} == clients
     assert joint.terms[0].client == 0
-    observation = joint.observation("cpu", torch.float64)
-    assert observation.batches == len(clients)
     # The values are those of the clients' true data.
     parts = [run.task.parts[term.client] for term in joint.terms]
     gradients = [
         grad(run.task.loss)(weights, *part)
-        for weights, part in zip(observation.weights[0], parts, strict=True)
+        for weights, part in zip(joint.points, parts, strict=True)
     ]
-    expected = observation.coefficients @ torch.stack(gradients)
-    torch.testing.assert_close(observation.values[0], expected, rtol=1e-6, atol=1e-8)
+    expected = torch.tensor(joint.matrix, dtype=torch.float64) @ torch.stack(gradients)
+    torch.testing.assert_close(joint.values, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_one_value_is_not_joint():

@@ -17,7 +17,7 @@ from tacit import data, models
 from tacit.auditing import adversary as adversary_module, one_run
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.adversary_choice import default_adversaries
-from tacit.auditing.attacks import input_search, randomized, reconstruction_attacks, suite
+from tacit.auditing.attacks import input_search, reconstruction_attacks, suite
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.optimiser import SignedAdam
@@ -277,7 +277,7 @@ def test_a_random_matrix_does_not_hide_a_digit(monkeypatch, clip, options):
     """Although its product may be off by more than the gradient itself."""
     task = ONE_DIGIT if clip is None else ONE_DIGIT.clipped(clip)
     effort = AttackOptions(restarts=1, seconds=600)
-    monkeypatch.setattr(randomized, "SignedAdam", lambda: SignedAdam(iterations=300))
+    monkeypatch.setattr(input_search, "SignedAdam", lambda: SignedAdam(iterations=300))
     algorithm = tacit.DSGRMS(lr=0.1, matrix=tacit.MatrixStep(**options), weight_decay=0.01)
     found = audited(algorithm, ["curious(1)+theta0"], task, attacks=effort, iterations=2)
     ((attack,), (verdict,)) = found.results[0].reconstructions, found.results[0].verdicts
@@ -296,7 +296,7 @@ def test_a_random_matrix_does_not_hide_a_digit(monkeypatch, clip, options):
 @pytest.mark.parametrize("name", ["mlp", "logistic"])
 def test_labels_behind_a_matrix_close_to_the_identity(monkeypatch, name):
     """The bias has them nearly exactly and sums over rows do not; the likelihood decides."""
-    monkeypatch.setattr(randomized, "SignedAdam", lambda: SignedAdam(iterations=200))
+    monkeypatch.setattr(input_search, "SignedAdam", lambda: SignedAdam(iterations=200))
     task = training((6,) * 5)
     if name == "logistic":
         module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
@@ -329,9 +329,9 @@ def test_exact_evidence_is_inverted_once_for_all_adversaries(monkeypatch):
     attacks = reconstruction_attacks.ReconstructionAttacks
     invert = attacks._invert
 
-    def counting(self, kind, group):
-        inverted.append((kind, tuple(one.victim for one in group)))
-        return invert(self, kind, group)
+    def counting(self, group, single):
+        inverted.append((group[0].kind, tuple(piece.victim for piece in group)))
+        return invert(self, group, single)
 
     monkeypatch.setattr(attacks, "_invert", counting)
     adversaries = ["curious(1)", "curious(1,4)", "curious(1,4,2)", "eavesdropper"]

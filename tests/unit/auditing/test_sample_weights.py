@@ -1,5 +1,7 @@
 """Membership by least squares: weights of candidates in what is known of gradients."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,16 +9,16 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from tacit.auditing.attacks import sample_weights
+from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.membership_scores import gradient_cosine_score
 from tacit.auditing.attacks.sample_weights import (
-    KnownValue,
     NormalEquations,
     nonnegative_weights,
     normal_equations,
     sample_weight_score,
 )
 from tacit.auditing.scoring.roc import Roc
-from tacit.core.errors import Misuse
+from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 MODULE = nn.Sequential(nn.Linear(12, 10), nn.Tanh(), nn.Linear(10, 4)).double()
@@ -35,14 +37,20 @@ def batch_gradient(theta, rows):
     return grad(LOSS)(theta, X[rows], Y[rows])
 
 
-def value(*terms, deviation=0.0, own=None):
+def value(*terms, deviation=0.0, owners=None):
     """Of (coefficient, model, batch): what is known."""
     points = torch.stack([point(name) for _, name, _ in terms])
     values = sum(c * batch_gradient(point(name), rows) for c, name, rows in terms)
     noise = torch.randn(WIDTH, generator=DRAW, dtype=torch.float64)
-    coefficients = tuple(c for c, _, _ in terms)
-    mine = tuple(own or [True] * len(terms))
-    return KnownValue(values + deviation * noise, points, coefficients, mine, deviation)
+    coefficients = [c for c, _, _ in terms]
+    return known_value(values + deviation * noise, points, coefficients, owners, deviation)
+
+
+def known_value(values, points, coefficients, owners=None, deviation=0.0):
+    """Evidence about client 0; by default all gradients are its own."""
+    terms = [Unknown("gradient", k, client) for k, client in enumerate(owners or [0] * len(points))]
+    parts = tuple(terms), tuple(coefficients), values, points, deviation
+    return Evidence("combination", 0, *parts, gain=1.0, rounding=0.0)
 
 
 def score(known, count=COUNT, **options):
@@ -84,7 +92,7 @@ def test_differences(reused):
 
 
 def test_a_sum_with_another_client():
-    known = [value((1.0, "a", FIRST), (1.0, "b", OTHER), own=[True, False])]
+    known = [value((1.0, "a", FIRST), (1.0, "b", OTHER), owners=[0, 1])]
     found, _ = score(known)
     torch.testing.assert_close(found, members(FIRST).double(), rtol=0, atol=1e-3)
 
@@ -92,8 +100,8 @@ def test_a_sum_with_another_client():
 def test_clipped_gradients_have_relative_weights():
     known = [value((1.0, "a", FIRST)), value((1.0, "b", SECOND))]
     scaled = [
-        KnownValue(one.values * factor, one.points, one.coefficients, one.own)
-        for one, factor in zip(known, (0.01, 0.3), strict=True)
+        replace(each, values=each.values * factor)
+        for each, factor in zip(known, (0.01, 0.3), strict=True)
     ]
     found, _ = score(scaled, clipped=True)
     torch.testing.assert_close(found, members(FIRST, SECOND).double(), rtol=0, atol=1e-4)
@@ -124,8 +132,6 @@ def test_noisy_gradients_are_averaged():
     one, many = (auc(score(known[:n], reused=True)[0], FIRST) for n in (1, 40))
     assert many > 0.97
     assert many > one
-    with pytest.raises(Misuse, match="all exact or all noisy"):
-        score([known[0], value((1.0, "a", FIRST))])
 
 
 def test_the_noisier_value_counts_less():
@@ -143,7 +149,7 @@ def test_more_candidates_than_parameters():
     y = torch.arange(30) % 2
     theta = loss.flat.random_weights(3)
     observed = grad(loss)(theta, x[:BATCH], y[:BATCH])
-    known = KnownValue(observed, theta[None], (1.0,), (True,))
+    known = known_value(observed, theta[None], (1.0,))
     equations = normal_equations(loss, known, x, y, batch=BATCH, shared=False)
     weights, _ = sample_weight_score(loss, [known], x, y, batch=BATCH)
     assert weights.isfinite().all()

@@ -82,10 +82,24 @@ def joint_observation(
     return VictimObservations(
         "changes and sum",
         evidence[0][1].victim,
-        Observation.changes_and_sum(*tensors),
+        _changes_and_sum(*tensors),
         [total.terms for _, total in evidence],
         max(one.rounding for differences, total in evidence for one in (*differences, total)),
     )
+
+
+def _changes_and_sum(later: Tensor, earlier: Tensor, changes: Tensor, total: Tensor) -> Observation:
+    """∇L(θₖ¹; xₖ, yₖ) − ∇L(θₖ⁰; xₖ, yₖ) of each of K clients, and Σₖ ∇L(θₖ⁰; xₖ, yₖ).
+
+    Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total is [V, P].
+    """
+    clients = later.shape[1]
+    unit = torch.eye(clients, dtype=later.dtype, device=later.device)
+    total_row = torch.cat((torch.zeros_like(unit[:1]), torch.ones_like(unit[:1])), 1)
+    rows = torch.cat((torch.cat((unit, -unit), 1), total_row))
+    values = torch.cat((changes, total[:, None]), 1)
+    data = (*range(clients), *range(clients))
+    return Observation(torch.cat((later, earlier), 1), rows, values, data)
 
 
 def _points(one: Evidence) -> Tensor:

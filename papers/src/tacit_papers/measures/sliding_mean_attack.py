@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.sliding_mean import sliding_mean
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.config.tasks import TASKS
@@ -99,6 +98,21 @@ class SlidingMeanAttack(FieldDescription):
             "estimate": _digits(drawn[rows, 1]),
             "target": [float(_optimum(simulation, n)[0]) for n in at],
         }
+
+
+def sliding_mean(rows: Tensor, window: int) -> Tensor:
+    """(1/w) Σ_{s = t}^{t+w−1} rows[s] for every t: rows [T, P] ↦ [T − w + 1, P], in O(T·P).
+
+    Zero-mean masks shrink as the window grows. Running sums are in float64, so that the end of a
+    long transcript stays accurate.
+
+    >>> sliding_mean(torch.tensor([[1.0], [3.0], [5.0]]), 2)
+    tensor([[2.],
+            [4.]])
+    """
+    sums = torch.zeros(len(rows) + 1, rows.shape[1], dtype=torch.float64, device=rows.device)
+    torch.cumsum(rows, 0, dtype=torch.float64, out=sums[1:])
+    return ((sums[window:] - sums[:-window]) / window).to(rows.dtype)
 
 
 def _optimum(simulation: Simulation, n: int) -> Tensor:

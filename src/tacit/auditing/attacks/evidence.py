@@ -41,14 +41,47 @@ class Evidence:
     kind: Kind
     victim: int
     terms: tuple[Unknown, ...]  # the K gradients; none for a model
-    coefficients: tuple[float, ...]
-    values: Tensor  # [P]
+    coefficients: tuple[float, ...]  # K; those of everything known are in its parts
+    values: Tensor  # [P], or [M, P] of M parts
     points: Tensor | None  # [K, P] models at which the gradients were taken; None: not known
     deviation: float  # standard deviation of the noise in each coordinate; 0 if exact
     gain: float  # factor by which the combination multiplies the rounding of messages, at most
     rounding: float  # approximate error from the rounding of messages, relative to the values
     assumption: str = ""  # what the numbers rest on besides the messages
     step: RandomStep | None = None  # whose result on the one gradient the values are
+    parts: tuple[Evidence, ...] = ()  # M pieces about the same data that are known together
+
+    @classmethod
+    def together(cls, victim: int, parts: tuple[Evidence, ...]) -> Evidence:
+        """Exact pieces with known points, as one: all gradients, each once, the victim's first."""
+        points: dict[Unknown, Tensor] = {}
+        for part in parts:
+            assert part.points is not None  # so chosen by exact_evidence
+            points |= dict(zip(part.terms, part.points, strict=True))
+        terms = sorted(points, key=lambda u: (u.client != victim, u.client, u.when))
+        return cls(
+            "everything known",
+            victim,
+            tuple(terms),
+            (),
+            torch.stack([part.values for part in parts]),
+            torch.stack([points[term] for term in terms]),
+            deviation=0.0,
+            gain=max(part.gain for part in parts),
+            rounding=max(part.rounding for part in parts),
+            parts=parts,
+        )
+
+    @property
+    def made_of(self) -> tuple[tuple[tuple[Unknown, ...], tuple[float, ...]], ...]:
+        """The gradients and coefficients of each value."""
+        return tuple((part.terms, part.coefficients) for part in self.parts or (self,))
+
+    @property
+    def matrix(self) -> list[list[float]]:
+        """The coefficients [M, K] of all gradients in each value."""
+        rows = [dict(zip(*pair, strict=True)) for pair in self.made_of]
+        return [[row.get(term, 0.0) for term in self.terms] for row in rows]
 
     @property
     def is_exact(self) -> bool:
@@ -56,6 +89,8 @@ class Evidence:
         return not self.deviation and self.step is None
 
     def __str__(self) -> str:
+        if self.parts:
+            return f"{len(self.parts)} values: " + "; ".join(map(str, self.parts))
         if not self.terms:
             return f"{self.kind} of client {self.victim}"
         if self.step is not None:

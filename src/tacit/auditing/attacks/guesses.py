@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,9 +17,9 @@ from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, uniform, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
-Labels = Tensor | Literal["optimise"] | None
-# What labels rest on that are given to the attack.
-LABELS_KNOWN = "labels known"
+# Labels, and what they rest on.
+KnownLabels = tuple[Tensor, str]
+Labels = Tensor | Sequence[KnownLabels] | Literal["optimise"] | None
 
 
 @dataclass(frozen=True)
@@ -69,38 +70,40 @@ def choose_labels(
     layout: GuessLayout,
     restarts: int,
     seed: int,
-    source: str = LABELS_KNOWN,
-) -> tuple[Tensor | None, str]:
-    """The labels of the guesses [V, R, T, batch, ...] and what they rest on; None: soft labels.
+) -> tuple[Tensor | None, list[str]]:
+    """The labels of the guesses [V, L·R, T, batch, ...]; None: soft labels.
+
+    And what each of L alternatives rests on: the first R guesses are with the first, and so on.
 
     Args:
         labels: Known labels, or how to find them: see `invert`.
         loss: The loss of a batch at a model.
         observation: What the adversary observed.
         layout: What the numbers of a row stand for.
-        restarts: Guesses per victim, R.
+        restarts: Guesses per victim and alternative, R.
         seed: Keys random choices.
-        source: What labels rest on that are given.
     """
     if isinstance(labels, Tensor):
-        known = _known(labels, observation, layout)
-        return known[:, None].expand(-1, restarts, *known.shape[1:]), source
+        labels = [(labels, "labels known")]
+    if isinstance(labels, Sequence) and not isinstance(labels, str):
+        each = torch.stack([_known(given, observation, layout) for given, _ in labels], 1)
+        return each.repeat_interleave(restarts, 1), [source for _, source in labels]
     if labels not in (None, "optimise"):
         raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
     if layout.spec.numbers is not None:
-        return None, "targets optimised along with the inputs, as numbers"
+        return None, ["targets optimised along with the inputs, as numbers"]
     optimised = "labels optimised along with the inputs, as distributions"
     if labels == "optimise" or not bool((observation.coefficients > 0).all()):
-        return None, optimised
+        return None, [optimised]
     found, reason = _recovered(loss, observation, layout, restarts, seed)
     if found is None:
-        return None, f"{optimised} ({reason})"
+        return None, [f"{optimised} ({reason})"]
     if int(found.max()) >= layout.spec.classes:
         raise Misuse(
             f"The last layer has class {int(found.max())}, but classes is {layout.spec.classes}.",
             "Give the number of the model's outputs.",
         )
-    return found, reason
+    return found, [reason]
 
 
 def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) -> Tensor:

@@ -11,13 +11,7 @@ from torch import Tensor
 
 from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2, MatchingLoss, MatchingProblems
-from tacit.auditing.attacks.guesses import (
-    LABELS_KNOWN,
-    GuessLayout,
-    Labels,
-    choose_labels,
-    draw_starts,
-)
+from tacit.auditing.attacks.guesses import GuessLayout, Labels, choose_labels, draw_starts
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import Observation
@@ -39,10 +33,10 @@ class InversionResult:
 
     inputs: Tensor  # [V, (K,) batch, *shape]
     labels: Tensor  # classes or numbers [V, (K,) batch], or as they were given
-    losses: Tensor  # [V, R]: of all restarts
+    losses: Tensor  # [V, G]: of all guesses, R restarts for each estimate of the labels
     chosen: Tensor  # [V]
-    iterations: Tensor  # [V, R]
-    evaluations: Tensor  # [V, R]
+    iterations: Tensor  # [V, G]
+    evaluations: Tensor  # [V, G]
     seconds: float
     assumptions: list[str]
     cut_short: bool  # stopped by the time budget
@@ -55,7 +49,6 @@ def invert(
     spec: DataSpec,
     *,
     labels: Labels = None,
-    label_source: str = LABELS_KNOWN,
     matching_loss: MatchingLoss = DLG_LOSS,
     optimiser: Optimiser = DLG_OPTIMISER,
     restarts: int = 8,
@@ -71,13 +64,13 @@ def invert(
             loss of its values is minimised.
         spec: What is known about the data. First guesses are in the box of inputs, and final ones
             are clamped to it; numbers that are targets are searched along with the inputs.
-        labels: A tensor if they are known. "optimise" searches soft labels along with the inputs
-            (as DLG did). None recovers the labels of gradients and sums from the last layer if
-            possible, and optimises them otherwise.
-        label_source: What a tensor of labels rests on.
+        labels: A tensor if they are known, or several estimates and what each rests on, which are
+            all tried. "optimise" searches soft labels along with the inputs (as DLG did). None
+            recovers the labels of gradients and sums from the last layer if possible, and optimises
+            them otherwise.
         matching_loss: Distance between gradients; by default that of DLG.
         optimiser: By default L-BFGS.
-        restarts: Random first guesses R per victim.
+        restarts: Random first guesses R per victim, the same with each estimate of the labels.
         seed: Draws the first guesses.
         budget_seconds: Time after which the search ends with the best guesses so far.
         progress: Called with the iterations done, the iterations in all, and the best loss of each
@@ -93,20 +86,20 @@ def invert(
     values = observation.values
     if isinstance(loss, ModuleLoss):
         loss = loss.to(values.device)
-    fixed, assumption = choose_labels(
-        labels, loss, observation, layout, restarts, seed, label_source
-    )
+    fixed, sources = choose_labels(labels, loss, observation, layout, restarts, seed)
     layout = replace(layout, soft=fixed is None)
-    start = draw_starts(layout, values, restarts, seed)
+    start = draw_starts(layout, values, restarts, seed).view(len(values), restarts, -1)
+    start = start.repeat(1, len(sources), 1).flatten(0, 1)
+    guesses = restarts * len(sources)
     count = -(-len(start) // _guesses_that_fit(observation, optimiser, layout))
     groups = torch.arange(len(start), device=values.device).tensor_split(count)
-    best = values.new_full((len(values), restarts), torch.inf)
+    best = values.new_full((len(values), guesses), torch.inf)
     monitor = _Monitor(groups, optimiser.iterations, best, budget_seconds, progress)
     parts = []
     for group, problems in enumerate(groups):
         monitor.group = group
         matching = MatchingProblems(
-            loss, observation, matching_loss, layout, fixed, problems, restarts
+            loss, observation, matching_loss, layout, fixed, problems, guesses
         )
         parts.append(
             optimiser.minimise(start[problems], matching, project=layout.clamp, callback=monitor)
@@ -116,13 +109,14 @@ def invert(
     losses = found.values.reshape(len(values), -1)
     chosen = losses.argmin(1)
     victim = torch.arange(len(values), device=values.device)
-    rows = found.x[victim * restarts + chosen]
+    rows = found.x[victim * guesses + chosen]
     inputs = layout.inputs(rows)
     guessed = layout.targets(rows) if fixed is None else fixed[victim, chosen]
     if fixed is None and spec.numbers is None:
         guessed = guessed.argmax(-1)
     if observation.same_data:
         inputs, guessed = inputs[:, 0], guessed[:, 0]
+    rest_on = dict.fromkeys(sources[guess // restarts] for guess in chosen.tolist())
     return InversionResult(
         inputs,
         guessed,
@@ -131,7 +125,7 @@ def invert(
         found.iterations.view_as(losses),
         found.evaluations.view_as(losses),
         time.monotonic() - began,
-        [assumption, *_assumptions(loss, observation, spec), *monitor.notes],
+        [*rest_on, *_assumptions(loss, observation, spec), *monitor.notes],
         bool(monitor.notes),
     )
 
@@ -148,7 +142,7 @@ class _Monitor:
 
     groups: Sequence[Tensor]
     iterations: int
-    best: Tensor  # [V, R]: losses so far
+    best: Tensor  # [V, G]: losses so far
     budget: float | None
     progress: InversionProgress | None
     group: int = 0

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.candidates import Candidates, distinct
+from tacit.auditing.attacks.confidence_scores import (
+    GAMMA,
+    choose_interpolation,
+    confidence,
+    likelihood_ratio_score,
+    rmia_score,
+)
 from tacit.auditing.attacks.data_spec import batch_size, reuses_batches
 from tacit.auditing.attacks.evidence import Evidence
-from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
 from tacit.auditing.attacks.membership_scores import (
     gradient_cosine_score,
     gradient_norm_score,
     loss_score,
 )
-from tacit.auditing.attacks.reference_models import MIN_POPULATION, ReferenceModels
-from tacit.auditing.attacks.rmia import GAMMA, choose_interpolation, rmia_score
-from tacit.auditing.attacks.sample_weights import KnownValue, sample_weight_score
-from tacit.auditing.attacks.shadow_federations import ModelId
+from tacit.auditing.attacks.sample_weights import sample_weight_score
+from tacit.auditing.attacks.shadow_models import MIN_POPULATION, ModelId, ShadowModels
 from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.lower_bound import LowerBound, lower_bound
 from tacit.auditing.scoring.roc import Roc
@@ -94,52 +99,47 @@ class MembershipAttacks:
         assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_attackable
         self._loss = truth.task.loss.evaluated().to(options.device)
         self.victim, self._truth, self._delta = victim, truth, delta
-        self._options, self._progress = options, progress
-        self.candidates = Candidates.of(
-            truth.members(victim), truth.non_members(victim), options.seed
-        )
-        self._references = None
+        self._options = options
+        members, others = truth.members(victim), truth.non_members(victim)
+        self.candidates = Candidates.of(members, others, options.seed)
+        self._shadows = None
         if self.candidates is not None:
-            self._references = ReferenceModels(
+            self._shadows = ShadowModels(
                 setting, victim, self.candidates, record, options, progress
             )
 
     def on_models(self, known: KnownModels) -> list[MembershipResult]:
         """Attacks by models that the adversary has; empty if there are too few samples."""
-        candidates, references = self.candidates, self._references
-        if candidates is None or references is None:
+        candidates, shadows = self.candidates, self._shadows
+        if candidates is None or shadows is None:
             return []
         loss, (x, y) = self._loss, candidates.to(self._options.device)
-        theta = known.theta.to(self._options.device, loss.flat.dtype)
-        comparable, words = known.audited, [known.description]
+        models = known.theta.to(self._options.device, loss.flat.dtype)
+        score = partial(self._result, candidates, known.audited)
+        words = [known.description]
         results = [
-            self._result(candidates, comparable, name, torch.stack(scores).mean(0), words)
-            for name, scores in (
-                ("loss", [loss_score(loss, one, x, y) for one in theta]),
-                ("gradient norm", [gradient_norm_score(loss, one, x, y) for one in theta]),
-            )
+            score(name, torch.stack([by(loss, theta, x, y) for theta in models]).mean(0), words)
+            for name, by in (("loss", loss_score), ("gradient norm", gradient_norm_score))
         ]
-        if (shadows := references.of(known.ids)) is None:
+        if (references := shadows.of(known.ids)) is None:
             return results
-        words = [*words, shadows.description]
-        phi = confidence(loss, theta, x, y).double().mean(0).cpu()
-        ratios = likelihood_ratio_score(phi, shadows.phi, shadows.held)
-        cut = shadows.cut_short
-        name = "likelihood ratio"
-        results.append(self._result(candidates, comparable, name, ratios, words, cut))
-        population = tuple(array.to(self._options.device) for array in references.population)
+        cut, held = references.cut_short, references.held
+        words = [*words, references.description]
+        phi = confidence(loss, models, x, y).double().mean(0).cpu()
+        ratios = likelihood_ratio_score(phi, references.phi, held)
+        results.append(score("likelihood ratio", ratios, words, cut))
+        population = [array.to(self._options.device) for array in shadows.population]
         if len(population[0]) < MIN_POPULATION:
             return results
-        z = confidence(loss, theta, *population).double().mean(0).cpu()
-        others = shadows.phi, shadows.population, shadows.held
+        z = confidence(loss, models, *population).double().mean(0).cpu()
+        others = references.phi, references.population, held
         a = choose_interpolation(*others)
         words = [
             *words,
             f"RMIA: {len(z)} samples of the population, γ = {GAMMA:g}, a = {a:g} chosen on shadow "
             "models",
         ]
-        scores = rmia_score(phi, z, *others, a=a)
-        return [*results, self._result(candidates, comparable, "RMIA", scores, words, cut)]
+        return [*results, score("RMIA", rmia_score(phi, z, *others, a=a), words, cut)]
 
     def on_evidence(self, found: list[Evidence], count: int, name: str) -> list[MembershipResult]:
         """Attacks by gradients or combinations of them: was a sample in one of their batches?
@@ -151,7 +151,7 @@ class MembershipAttacks:
         """
         task, victim = self._truth.task, self.victim
         # Samples of the victim behind the evidence, each once.
-        numbers = {u.when for one in found for u in one.terms if u.client == victim}
+        numbers = {u.when for piece in found for u in piece.terms if u.client == victim}
         if reuses_batches(task):
             numbers = set(list(numbers)[:1])
         held = distinct([self._truth.batch(victim, number) for number in sorted(numbers)])
@@ -166,22 +166,14 @@ class MembershipAttacks:
             "of their batches"
         ]
         known = [
-            KnownValue(
-                one.values.to(device),
-                one.points.to(device, dtype),
-                one.coefficients,
-                tuple(u.client == victim for u in one.terms),
-                one.deviation,
-            )
-            for one in found
-            if one.points is not None
+            replace(piece, values=piece.values.to(device), points=piece.points.to(device, dtype))
+            for piece in found
+            if piece.points is not None
         ]
         results = []
-        if all(len(one.coefficients) == 1 for one in known):
-            points, values = (
-                torch.cat([one.points for one in known]),
-                torch.stack([one.values.to(dtype) for one in known]),
-            )
+        if all(len(piece.terms) == 1 for piece in known):
+            points = torch.cat([piece.points for piece in known if piece.points is not None])
+            values = torch.stack([piece.values.to(dtype) for piece in known])
             scores = gradient_cosine_score(self._loss, points, values, x, y, over="max")
             results.append(self._result(candidates, True, "gradient cosine", scores, words))
         end = time.monotonic() + self._options.seconds
@@ -227,17 +219,17 @@ class MembershipAttacks:
         )
 
 
-def _caveats(known: Sequence[KnownValue], count: int, used: int, clipped: bool) -> list[str]:
+def _caveats(known: Sequence[Evidence], count: int, used: int, clipped: bool) -> list[str]:
     """What a reader must know about weights by least squares."""
     caveats = []
-    width = known[0].points.shape[1]
-    columns = max(len(one.coefficients) for one in known) * count
+    width = len(known[0].values)
+    columns = max(len(piece.terms) for piece in known) * count
     if columns >= width:
         caveats.append(
             f"{columns} unknown weights and {width} parameters: the weights are not unique, and "
             "the smallest were taken"
         )
-    if not all(all(one.own) for one in known):
+    if any(term.client != piece.victim for piece in known for term in piece.terms):
         caveats.append("the batches of the other clients are modelled by the candidates as well")
     if clipped:
         caveats.append("gradients were clipped by unknown factors: weights are relative")

@@ -4,7 +4,8 @@
     gradient norm    −‖∇L(θ; x, y)‖
     gradient cosine  cos(∇L(θᵗ; x, y), gᵗ) with a gradient gᵗ of the victim at θᵗ, the mean over
                      its batch
-    likelihood ratio see `shadow`
+    likelihood ratio, RMIA   see `confidence_scores`
+    least squares            see `sample_weights`
 
 A batch gradient of b samples is the mean of theirs. If samples' gradients are nearly orthogonal, as
 in wide models, a member's cosine is about 1/√b and a non-member's about 0. In small models a
@@ -22,9 +23,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.core.checks import check_choice
 from tacit.core.devices import float32_products
-from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
 WORKSPACE = 1 << 26  # numbers one pass may take, roughly
@@ -63,28 +62,15 @@ def gradient_cosine_score(
         y: Targets of the candidates, [n].
         over: Mean or maximum over the T observations.
     """
-    check_choice("over", over, ("mean", "max"))
     seen = observed.detach().reshape(-1, observed.shape[-1])
-    if not (observed.ndim <= 2 and len(seen) and seen.isfinite().all()):
-        raise Misuse(
-            f"The observed gradient has shape {tuple(observed.shape)}, or values that are not "
-            "finite.",
-            "Give one as [P] or T of them as [T, P].",
-        )
     # In float64, because the squares of a fitted model's gradients vanish in float32.
     direction = seen.double() / seen.double().norm(dim=1, keepdim=True).clamp(min=TINY)
-    if theta.shape not in (seen.shape, seen.shape[1:]):
-        raise Misuse(
-            f"theta has shape {tuple(theta.shape)} for {len(seen)} observed gradients of "
-            f"{seen.shape[1]} numbers.",
-            "Give the model each gradient was taken at, [T, P], or one for all, [P].",
-        )
     models = theta.detach().expand_as(seen)
 
     def cosines(t: int) -> Tensor:
         def cosine(a: Tensor, b: Tensor) -> Tensor:
-            own: Tensor = grad(loss)(models[t], a, b).double()
-            alike: Tensor = own @ direction[t] / own.norm().clamp(min=TINY)
+            gradient: Tensor = grad(loss)(models[t], a, b).double()
+            alike: Tensor = gradient @ direction[t] / gradient.norm().clamp(min=TINY)
             return alike
 
         return _per_sample(cosine, models[t], x, y)
@@ -93,15 +79,6 @@ def gradient_cosine_score(
     if over == "max":
         return reduce(torch.maximum, each)
     return reduce(torch.add, each) / len(seen)
-
-
-def check_candidates(x: Tensor, y: Tensor) -> None:
-    """Require n samples with n targets."""
-    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
-        raise Misuse(
-            f"The candidates have inputs {tuple(x.shape)} and targets {tuple(y.shape)}.",
-            "Give x [n, ...] and y [n], one target per sample and at least one sample.",
-        )
 
 
 def candidates_per_pass(theta: Tensor, x: Tensor) -> int:
@@ -114,9 +91,6 @@ def _per_sample(
     score: Callable[[Tensor, Tensor], Tensor], theta: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
     """`score` of each sample as a batch of one: [n]."""
-    check_candidates(x, y)
-    if theta.ndim != 1:
-        raise Misuse(f"theta has shape {tuple(theta.shape)}.", "Give one model [P].")
     size = candidates_per_pass(theta, x)
     scores: Tensor = vmap(lambda a, b: score(a[None], b[None]), chunk_size=size)(x, y)
     return scores.detach()

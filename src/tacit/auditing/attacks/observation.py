@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
@@ -62,27 +61,6 @@ class Observation:
                 "They are [victims, parameters], one row each.",
             )
         return cls.single(weights[:, None], weights.new_ones(1), values, True)
-
-    @classmethod
-    def changes_and_sum(
-        cls, later: Tensor, earlier: Tensor, changes: Tensor, total: Tensor
-    ) -> Observation:
-        """∇L(θₖ¹; xₖ, yₖ) − ∇L(θₖ⁰; xₖ, yₖ) of each of K clients, and Σₖ ∇L(θₖ⁰; xₖ, yₖ).
-
-        Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total is [V, P].
-        """
-        if not later.shape == earlier.shape == changes.shape or later.ndim != 3:
-            raise Misuse(
-                f"Later weights {tuple(later.shape)}, earlier {tuple(earlier.shape)}, changes "
-                f"{tuple(changes.shape)}.",
-                "All three are [victims, clients, parameters].",
-            )
-        clients = later.shape[1]
-        unit = torch.eye(clients, dtype=later.dtype, device=later.device)
-        differences, total_row = torch.cat((unit, -unit), 1), unit.sum(0)[None]
-        rows = torch.cat((differences, torch.cat((0 * total_row, total_row), 1)))
-        values = torch.cat((changes, total[:, None]), 1)
-        return cls(torch.cat((later, earlier), 1), rows, values, (*range(clients), *range(clients)))
 
     @property
     def batches(self) -> int:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.data_spec import DataSpec, batch_size, reuses_batches
-from tacit.auditing.attacks.evidence import Evidence, Kind, RandomStep
-from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, guess_inputs
-from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
+from tacit.auditing.attacks.evidence import Evidence, Kind
+from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, best_guess, guess_inputs
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
@@ -29,7 +28,7 @@ class ReconstructionResult:
     """The inversion of one kind of evidence about several victims, and its scores."""
 
     kind: Kind
-    evidence: Sequence[Evidence | JointEvidence]  # one per victim
+    evidence: Sequence[Evidence]  # one per victim
     method: str
     guess: Tensor  # [V, b, *shape]
     truth: Tensor  # [V, b, *shape]
@@ -43,11 +42,11 @@ class ReconstructionResult:
         """JSON values, without the images."""
         return {
             "evidence": self.kind,
-            "victims": [one.victim for one in self.evidence],
-            "made_of": [str(one) for one in self.evidence],
-            "noise_deviation": [one.deviation for one in self.evidence],
-            "gain": [one.gain for one in self.evidence],
-            "rounding": [one.rounding for one in self.evidence],
+            "victims": [piece.victim for piece in self.evidence],
+            "made_of": [str(piece) for piece in self.evidence],
+            "noise_deviation": [piece.deviation for piece in self.evidence],
+            "gain": [piece.gain for piece in self.evidence],
+            "rounding": [piece.rounding for piece in self.evidence],
             "method": self.method,
             "score": self.score.as_dict(),
             "assumptions": self.assumptions,
@@ -107,24 +106,24 @@ class ReconstructionAttacks:
         self._task, self._loss, self._truth = truth.task, truth.task.loss, truth
         self._options, self._progress = options, progress
         self._done: dict[tuple[object, ...], ReconstructionResult] = {}
-        self._joint: dict[tuple[object, ...], ReconstructionResult] = {}
 
-    def run(self, found: list[Evidence]) -> list[ReconstructionResult]:
+    def run(self, known: list[Evidence]) -> list[ReconstructionResult]:
         """Invert all evidence, each kind and size as one batch."""
         groups: dict[tuple[object, ...], list[Evidence]] = {}
-        for one in found:
-            if self.skip_reason(one) is None:
-                size = batch_size(self._task, one.terms[0].client)
+        for piece in known:
+            if self.skip_reason(piece) is None:
+                size = batch_size(self._task, piece.terms[0].client)
                 # What is added to a gradient before a random step differs from victim to victim.
                 step = None
-                if one.step is not None:
-                    step = one.step.log_density, None if one.step.shift is None else one.victim
-                key = one.kind, one.coefficients, self._batches(one.terms), size, step
-                groups.setdefault(key, []).append(one)
-        return [self._attack(group[0].kind, group) for group in groups.values()]
+                if piece.step is not None:
+                    shifted = None if piece.step.shift is None else piece.victim
+                    step = piece.step.log_density, shifted
+                key = piece.kind, piece.coefficients, self._batches(piece.terms), size, step
+                groups.setdefault(key, []).append(piece)
+        return [self._attack(group) for group in groups.values()]
 
     def run_joint(
-        self, found: list[JointEvidence], single: list[ReconstructionResult]
+        self, known: list[Evidence], single: list[ReconstructionResult]
     ) -> list[ReconstructionResult]:
         """Invert everything known about each victim together.
 
@@ -138,67 +137,66 @@ class ReconstructionAttacks:
             for piece in result.evidence
             if not piece.deviation
         }
-        results = []
-        for one in found:
-            sizes = {batch_size(self._task, term.client) for term in one.terms}
-            if len(sizes) == 1 and one.victim not in solved:
-                if one.made_of not in self._joint:
-                    self._joint[one.made_of] = self._invert_joint(one, single)
-                results.append(replace(self._joint[one.made_of], evidence=[one]))
-        return results
-
-    def _invert_joint(
-        self, one: JointEvidence, single: list[ReconstructionResult]
-    ) -> ReconstructionResult:
-        public, spec = self._spec(one.victim)
-        observation = one.observation(self._options.device, self._loss.flat.dtype)
-        others = [
-            (result.kind, result.guess[index], None if labels is None else labels[index])
-            for result in single
-            for labels in [result.labels]
-            for index, piece in enumerate(result.evidence)
-            if piece.victim == one.victim and not piece.deviation
+        return [
+            self._attack([joint], single)
+            for joint in known
+            if joint.victim not in solved and self.skip_reason(joint) is None
         ]
-        clipped = self._task.clip is not None
-        searched = self._guess(observation, spec, "everything known")
-        guess = best_guess(self._loss, observation, spec, searched, others, clipped=clipped)
-        terms = [next(u for u in one.terms if u.client == one.victim)]
-        return self._scored("everything known", [one], guess, public, [terms], spec.batch)
 
-    def skip_reason(self, one: Evidence) -> str | None:
+    def skip_reason(self, piece: Evidence) -> str | None:
         """Why evidence is not inverted; None if it is."""
-        if one.points is None:
+        if piece.points is None:
             return "where its gradients were taken is not known"
-        if len({batch_size(self._task, term.client) for term in one.terms}) > 1:
+        if len({batch_size(self._task, term.client) for term in piece.terms}) > 1:
             return "its gradients are of batches of different sizes"
         return None
 
-    def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        made_of = tuple((one.terms, one.coefficients) for one in group)
-        exact = all(one.is_exact for one in group)
-        if exact and made_of in self._done:
-            return replace(self._done[made_of], evidence=group)
-        result = self._invert(kind, group)
-        if exact:
-            self._done[made_of] = result
-        return result
+    def _attack(
+        self, group: list[Evidence], single: Sequence[ReconstructionResult] = ()
+    ) -> ReconstructionResult:
+        made_of = tuple(piece.made_of for piece in group)
+        if not all(piece.is_exact for piece in group):
+            return self._invert(group, single)
+        if made_of not in self._done:
+            self._done[made_of] = self._invert(group, single)
+        return replace(self._done[made_of], evidence=group)
 
-    def _invert(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        public, spec = self._spec(group[0].victim)
-        points = torch.stack([one.points for one in group if one.points is not None])
-        values = torch.stack([one.values for one in group])
-        coefficients = torch.tensor(group[0].coefficients)
+    def _invert(
+        self, group: list[Evidence], single: Sequence[ReconstructionResult]
+    ) -> ReconstructionResult:
+        first, task = group[0], self._task
+        public = self._truth.non_members(first.victim)
+        assert public is not None  # checked by why_not_attackable
+        spec = DataSpec.of(task, first.victim, public)
+        data = self._batches(first.terms)
+        # A gradient of each batch.
+        shown = [data.index(number) for number in range(max(data) + 1)]
+        terms = [[piece.terms[k] for k in shown] for piece in group]
         points, coefficients, values = (
             array.to(self._options.device, self._loss.flat.dtype)
-            for array in (points, coefficients, values)
+            for array in (
+                torch.stack([piece.points for piece in group if piece.points is not None]),
+                torch.tensor(first.matrix, dtype=torch.float64),
+                torch.stack([piece.values.view(len(first.matrix), -1) for piece in group]),
+            )
         )
-        data = self._batches(group[0].terms)
-        first = [data.index(number) for number in range(max(data) + 1)]
-        terms = [[one.terms[k] for k in first] for one in group]
-        keys = self._keys(terms)
-        observation = Observation(points, coefficients[None], values[:, None], data, keys)
-        guess = self._guess(observation, spec, kind, group[0].step)
-        return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
+        observation = Observation(points, coefficients, values, data, self._keys(terms))
+        guess = guess_inputs(
+            self._loss,
+            observation,
+            spec,
+            clipped=task.clip is not None,
+            options=self._options,
+            progress=lambda done, of: self._progress(f"inverting the {first.kind}", done, of),
+            step=first.step,
+        )
+        if first.parts:
+            others = _guesses_about(first.victim, single)
+            clipped = task.clip is not None
+            guess = best_guess(self._loss, observation, spec, guess, others, clipped=clipped)
+            # Of everything known about several clients, the victim's batch counts.
+            terms = [each[:1] for each in terms]
+        return self._scored(group, guess, public, terms, len(terms[0]) * spec.batch)
 
     def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
         """The number of the batch behind each gradient, from 0."""
@@ -211,39 +209,15 @@ class ReconstructionAttacks:
 
         The adversary knows them: see `Truth.keys`.
         """
-        found = [self._truth.keys(u.client, u.when) for each in terms for u in each]
-        keys = [one for one in found if one is not None]
+        each = [self._truth.keys(u.client, u.when) for row in terms for u in row]
+        keys = [batch for batch in each if batch is not None]
         if not keys:
             return None
         return torch.stack(keys).view(len(terms), len(terms[0]), -1).to(self._options.device)
 
-    def _spec(self, victim: int) -> tuple[tuple[Tensor, Tensor], DataSpec]:
-        """Public data, and what follows from them and the protocol."""
-        public = self._truth.non_members(victim)
-        assert public is not None  # checked by why_not_attackable
-        return public, DataSpec.of(self._task, victim, public)
-
-    def _guess(
-        self,
-        observation: Observation,
-        spec: DataSpec,
-        kind: Kind,
-        step: RandomStep | None = None,
-    ) -> Guess:
-        return guess_inputs(
-            self._loss,
-            observation,
-            spec,
-            clipped=self._task.clip is not None,
-            options=self._options,
-            progress=lambda done, of: self._progress(f"inverting the {kind}", done, of),
-            step=step,
-        )
-
     def _scored(
         self,
-        kind: Kind,
-        group: Sequence[Evidence | JointEvidence],
+        group: Sequence[Evidence],
         guess: Guess,
         public: tuple[Tensor, Tensor],
         terms: list[list[Unknown]],
@@ -265,7 +239,7 @@ class ReconstructionAttacks:
                 inputs, true, true_labels, *public, seed, guess_labels=labels
             )
         return ReconstructionResult(
-            kind,
+            group[0].kind,
             group,
             guess.method,
             inputs,
@@ -277,17 +251,30 @@ class ReconstructionAttacks:
             guess.cut_short,
         )
 
-    def _caveats(self, group: Sequence[Evidence | JointEvidence]) -> list[str]:
+    def _caveats(self, group: Sequence[Evidence]) -> list[str]:
         """What else a reader must know about the evidence."""
-        caveats = []
-        clipped = "gradients were clipped by unknown factors; the attack matches directions"
-        caveats += [one.assumption for one in group if one.assumption]
-        if (noise := max(one.deviation for one in group)) and not caveats:
+        caveats = [piece.assumption for piece in group if piece.assumption]
+        if (noise := max(piece.deviation for piece in group)) and not caveats:
             caveats.append(
                 f"every coordinate has noise of deviation {noise:.3g}, which the attack ignores"
             )
         if self._task.clip is not None:
-            caveats.append(clipped)
-        if (lost := max(one.rounding for one in group)) > 0.01:
+            caveats.append(
+                "gradients were clipped by unknown factors; the attack matches directions"
+            )
+        if (lost := max(piece.rounding for piece in group)) > 0.01:
             caveats.append(f"the rounding of messages is about {lost:.0%} of the evidence")
         return caveats
+
+
+def _guesses_about(
+    victim: int, results: Sequence[ReconstructionResult]
+) -> list[tuple[Kind, Tensor, Tensor | None]]:
+    """The kind, inputs and labels of inversions of exact single pieces about a victim."""
+    return [
+        (result.kind, result.guess[index], None if labels is None else labels[index])
+        for result in results
+        for labels in [result.labels]
+        for index, piece in enumerate(result.evidence)
+        if piece.victim == victim and not piece.deviation
+    ]

@@ -39,27 +39,12 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.auditing.attacks.membership_scores import (
-    WORKSPACE,
-    candidates_per_pass,
-    check_candidates,
-)
+from tacit.auditing.attacks.evidence import Evidence
+from tacit.auditing.attacks.membership_scores import WORKSPACE, candidates_per_pass
 from tacit.core.devices import float32_products
-from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
 RIDGE = 1e-9  # λ of exact values, relative to the mean square of a column
-
-
-@dataclass(frozen=True, eq=False)
-class KnownValue:
-    """A combination of gradients, as an adversary knows it."""
-
-    values: Tensor  # [P]
-    points: Tensor  # [K, P] models at which the gradients were taken
-    coefficients: tuple[float, ...]  # K
-    own: tuple[bool, ...]  # K: whether a gradient is the victim's
-    deviation: float = 0.0  # of the noise in each coordinate
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +71,7 @@ class NormalEquations:
 
 def sample_weight_score(
     loss: Loss,
-    known: Sequence[KnownValue],
+    known: Sequence[Evidence],
     x: Tensor,
     y: Tensor,
     *,
@@ -99,7 +84,7 @@ def sample_weight_score(
 
     Args:
         loss: The loss of a batch at a model.
-        known: Values that the adversary knows, all exact or all noisy.
+        known: Evidence about one victim, with known points; all exact or all noisy.
         x: Inputs of the candidates, [n, ...].
         y: Targets of the candidates, [n].
         batch: Samples behind each gradient.
@@ -107,34 +92,28 @@ def sample_weight_score(
         clipped: Whether gradients were multiplied by unknown factors.
         out_of_time: Asked before each value but the first; True ends the attack.
     """
-    check_candidates(x, y)
-    if not known or len({one.deviation > 0 for one in known}) > 1:
-        raise Misuse(
-            f"{len(known)} values are known, exact and noisy ones mixed.",
-            "Give at least one, all exact or all noisy.",
-        )
     one_batch = reused and not clipped
-    equations, scales, used = [], [], 0
-    for one in known:
-        if used and out_of_time is not None and out_of_time():
+    equations: list[NormalEquations] = []
+    scales: list[float] = []
+    for piece in known:
+        if equations and out_of_time is not None and out_of_time():
             break
-        equations.append(normal_equations(loss, one, x, y, batch=batch, shared=one_batch))
-        scales.append(one.deviation**2 or max(equations[-1].square, 1e-300))
-        used += 1
+        equations.append(normal_equations(loss, piece, x, y, batch=batch, shared=one_batch))
+        scales.append(piece.deviation**2 or max(equations[-1].square, 1e-300))
+    used = len(equations)
     done, noisy = known[:used], known[0].deviation > 0
-    if one_batch and len({_owners(one) for one in done}) == 1:
+    if one_batch and len({len(set(_owned(piece))) for piece in done}) == 1:
         total = equations[0].divided(scales[0])
         for more, scale in zip(equations[1:], scales[1:], strict=True):
             total = total + more.divided(scale)
         ridge = len(x) / batch if noisy else RIDGE * _mean_square(total)
         return _victims(nonnegative_weights(total, ridge), done[0], True, len(x)), used
     scores = []
-    for one, own, scale in zip(done, equations, scales, strict=True):
-        ridge = scale * len(x) / batch if noisy else RIDGE * _mean_square(own)
-        weights = nonnegative_weights(own, ridge)
-        part = own.explained(weights) if clipped else 1.0
-        found = _victims(weights, one, one_batch, len(x), relative=clipped)
-        scores.append(found * part)
+    for piece, mine, scale in zip(done, equations, scales, strict=True):
+        ridge = scale * len(x) / batch if noisy else RIDGE * _mean_square(mine)
+        weights = nonnegative_weights(mine, ridge)
+        part = mine.explained(weights) if clipped else 1.0
+        scores.append(part * _victims(weights, piece, one_batch, len(x), relative=clipped))
     stacked = torch.stack(scores)
     if not noisy:
         return stacked.amax(0), used
@@ -144,7 +123,7 @@ def sample_weight_score(
 
 @float32_products()
 def normal_equations(
-    loss: Loss, known: KnownValue, x: Tensor, y: Tensor, *, batch: int, shared: bool
+    loss: Loss, known: Evidence, x: Tensor, y: Tensor, *, batch: int, shared: bool
 ) -> NormalEquations:
     """The normal equations of one value.
 
@@ -152,6 +131,7 @@ def normal_equations(
     so do those of the others, if any.
     """
     points, count = known.points, len(x)
+    assert points is not None  # so chosen
     groups = _groups(known, shared)
     per_sample = vmap(lambda theta, a, b: grad(loss)(theta, a[None], b[None]), in_dims=(None, 0, 0))
     size = candidates_per_pass(points, x)
@@ -181,13 +161,13 @@ def normal_equations(
     step = max(1, WORKSPACE // points.shape[1])
     blocks = [range(low, min(low + step, width)) for low in range(0, width, step)]
     for number, block in enumerate(blocks):
-        own = columns(block)
+        mine = columns(block)
         here = slice(block.start, block.stop)
-        moment[here] = own @ value
-        gram[here, here] = own @ own.T
+        moment[here] = mine @ value
+        gram[here, here] = mine @ mine.T
         for other in blocks[number + 1 :]:
             there = slice(other.start, other.stop)
-            gram[here, there] = own @ columns(other).T
+            gram[here, there] = mine @ columns(other).T
             gram[there, here] = gram[here, there].T
     return NormalEquations(gram.cpu(), moment.cpu(), float(value @ value))
 
@@ -216,17 +196,18 @@ def nonnegative_weights(equations: NormalEquations, ridge: float) -> Tensor:
         return torch.from_numpy(np.maximum(free, 0.0))
 
 
-def _groups(known: KnownValue, shared: bool) -> list[list[int]]:
+def _owned(known: Evidence) -> list[bool]:
+    """Which of the gradients are the victim's."""
+    return [term.client == known.victim for term in known.terms]
+
+
+def _groups(known: Evidence, shared: bool) -> list[list[int]]:
     """The gradients that share columns."""
-    terms = range(len(known.coefficients))
+    owned = _owned(known)
     if not shared:
-        return [[k] for k in terms]
-    both = [[k for k in terms if known.own[k]], [k for k in terms if not known.own[k]]]
+        return [[k] for k in range(len(owned))]
+    both = [[k for k, mine in enumerate(owned) if mine is side] for side in (True, False)]
     return [group for group in both if group]
-
-
-def _owners(known: KnownValue) -> int:
-    return len(set(known.own))
 
 
 def _mean_square(equations: NormalEquations) -> float:
@@ -234,15 +215,12 @@ def _mean_square(equations: NormalEquations) -> float:
 
 
 def _victims(
-    weights: Tensor, known: KnownValue, shared: bool, count: int, relative: bool = False
+    weights: Tensor, known: Evidence, shared: bool, count: int, relative: bool = False
 ) -> Tensor:
     """The largest weight [n] of each candidate in a batch of the victim."""
-    own = [
-        number
-        for number, group in enumerate(_groups(known, shared))
-        if any(known.own[k] for k in group)
-    ]
-    rows = weights.view(-1, count)[own]
+    owned = _owned(known)
+    mine = [number for number, group in enumerate(_groups(known, shared)) if owned[group[0]]]
+    rows = weights.view(-1, count)[mine]
     if relative:
         rows = rows / rows.amax(1, keepdim=True).clamp_min(1e-300)
     return rows.amax(0)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.approximate import approximate_gradients
 from tacit.auditing.attacks.data_spec import reuses_batches
 from tacit.auditing.attacks.evidence import evidence
-from tacit.auditing.attacks.joint_evidence import joint_evidence
 from tacit.auditing.attacks.known_evidence import (
     ABOUT_SEVERAL,
     ABOUT_VICTIM,
+    approximate_gradients,
     best_evidence,
     exact_evidence,
+    joint_evidence,
     noisy_gradients,
 )
 from tacit.auditing.attacks.membership_attacks import (
@@ -28,7 +28,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     ReconstructionResult,
     why_not_classifying,
 )
-from tacit.auditing.attacks.shadow_federations import ModelId
+from tacit.auditing.attacks.shadow_models import ModelId
 from tacit.auditing.client_names import client_name
 from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.scoring.truth import Truth

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.approximate import approximate_gradients
 from tacit.auditing.attacks.evidence import Evidence, known_point
-from tacit.auditing.attacks.known_evidence import ABOUT_VICTIM, best_evidence
+from tacit.auditing.attacks.known_evidence import ABOUT_VICTIM, approximate_gradients, best_evidence
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionAttacks, why_not_attackable
 from tacit.auditing.options import AttackOptions, Progress
 from tacit.auditing.scoring.truth import Truth
