@@ -87,10 +87,10 @@ def words(
         dtype: int64 or uint32.
     """
     if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
-        out = torch.empty(len(source), len(columns), dtype=dtype)
+        out = torch.empty(len(source), len(columns), dtype=torch.uint32)
         ends = (source.contiguous(), target.contiguous())
         write_words(key, tick, *ends, columns.start, out, slice(0, len(source)))
-        return out
+        return out.to(dtype)
     # A fill, not a copy from the host: that would wait for a GPU.
     ticks = tick if isinstance(tick, Tensor) else torch.full((1,), tick, device=source.device)
     if gpu_usable(source.device):

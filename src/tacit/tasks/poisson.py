@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import check_number
-from tacit.core.native import per_sample
 from tacit.tasks.parts import Parts
 
 # Ids of k clients and a width → uniform 32-bit words [k, width] as int64, such as
@@ -141,10 +140,6 @@ class Group:
 
     def chosen(self, words: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
         """Positions of the samples with words below the threshold, and their number per client."""
-        if per_sample.supports_choice():
-            return per_sample.choose(
-                words.contiguous(), threshold, self.first, self.sizes, self.order
-            )
         below = (words < threshold) & (torch.arange(words.shape[1]) < self.sizes[:, None])
         row, column = below.nonzero(as_tuple=True)
         return self.order[self.first[row] + column], below.sum(1)

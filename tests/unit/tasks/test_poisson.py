@@ -6,7 +6,6 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from tacit.core.errors import Misuse
-from tacit.core.native import per_sample
 from tacit.core.randomness import Philox
 from tacit.privacy.keystreams import KeyRing
 from tacit.tasks import poisson
@@ -164,14 +163,3 @@ def test_almost_all_draws_of_one_client_fit_into_its_capacity():
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with pytest.raises(Misuse, match=r"sampling rate is .*above 0 and at most 1"):
         sampler(parts_of([3])).draw(rate, words())
-
-
-@pytest.mark.parametrize("sizes", [[5], [7, 2, 9, 1], [300, 2, 3, 290, 1]])
-@pytest.mark.parametrize("rate", [0.02, 0.5, 1.0])
-def test_without_compiled_loops_the_same_samples_are_drawn(sizes, rate, monkeypatch):
-    parts = parts_of(sizes)
-    found = sampler(parts).draw(rate, words(3))
-    monkeypatch.setattr(per_sample, "supports_choice", lambda: False)
-    expected = sampler(parts).draw(rate, words(3))
-    assert drawn(found) == drawn(expected)
-    assert found.counts.tolist() == expected.counts.tolist()

@@ -27,7 +27,6 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 # Integer noise: a guide to thresholds int32 [CELLS], their words int32 [count, 4], the factor.
 Law = tuple[Tensor, Tensor, int]
 INTEGER_SUFFIX = {torch.int32: "i32", torch.int64: "i64"}
-WORD_SUFFIX = {torch.int64: "i64", torch.uint32: "u32"}
 # Cells of the guide to the thresholds of integer noise, and the first of the narrow ones.
 CELLS, TAIL_CELL = 7680 + 8192, 7680
 # Stands for a number that its first words do not decide.
@@ -186,18 +185,17 @@ def write_words(
         source: The first address of each row, int64 [n], contiguous.
         target: The second address of each row, int64 [n], contiguous.
         column: The column of the first word, a multiple of 4.
-        out: Where to write, int64 or uint32 [n, width].
+        out: Where to write, uint32 [n, width].
         rows: Which rows to write.
     """
-    if not (
-        out.dtype in WORD_SUFFIX and column % 4 == 0 and len(source) == len(target) == len(out)
-    ):
+    is_uint32 = out.dtype == torch.uint32
+    if not (is_uint32 and column % 4 == 0 and len(source) == len(target) == len(out)):
         raise ValueError(
             f"words of {len(source)} rows from column {column} on "
             f"into {out.dtype} {tuple(out.shape)}"
         )
     _call(
-        f"tacit_words_{WORD_SUFFIX[out.dtype]}",
+        "tacit_words_u32",
         *(source.data_ptr(), target.data_ptr(), tick, key, column),
         *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
     )

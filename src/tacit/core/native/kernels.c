@@ -8,6 +8,9 @@
  * same bits, except that products in sums of rows are not rounded where there are fused
  * multiplications (all but the baseline of x86-64), and that layers and gradients of single samples
  * also use vectors of the target's length.
+ *
+ * Within a target, the files in loops/ are compiled for float and for double, by including them twice
+ * with another T. So a loop is an ordinary function, which a debugger can step through.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -30,7 +33,10 @@
 #define JOIN_NAMES(NAME, TARGET) NAME##_##TARGET
 #define JOIN(NAME, TARGET) JOIN_NAMES(NAME, TARGET)
 #define FOR_TARGET(NAME) JOIN(NAME, TARGET)
-#define LOOP(NAME) EXPORT void FOR_TARGET(NAME)
+#define FOR_TYPE(NAME) JOIN(JOIN(NAME, TYPE), TARGET)
+#define LOOP(NAME) EXPORT void FOR_TYPE(NAME)
+#define LOOP_OF_INTEGERS(NAME) EXPORT void JOIN(JOIN(NAME, INDEX_TYPE), TARGET)
+#define UNTYPED_LOOP(NAME) EXPORT void FOR_TARGET(NAME)
 
 /* a * b + c is rounded twice: the same on processors with and without fused multiplications. */
 #if defined(__clang__)
@@ -58,6 +64,40 @@
 #define SAME_PLACE _Pragma("GCC ivdep")
 #else
 #define SAME_PLACE
+#endif
+
+/* What Python hands over, in this order. */
+
+/* A convolution of images with channels x height x width pixels. */
+typedef struct {
+    int64_t channels, height, width, kernel_height, kernel_width, down, across, dilation_down, dilation_across, rows,
+        columns, filters, bias;
+} Geometry;
+
+/* Windows of pooling. */
+typedef struct {
+    int64_t height, width, batch, window_height, window_width, down, across, rows, columns, filters, relu;
+} Windows;
+
+/* fields = floor(factor x / divisor + offset + word / 2^32) of `bits` bits; `otherwise` in rows whose divisor is not
+ * positive. The number of a field is (field scale + shift) divisor. Fields of one bit are 0 or 1; others are in two's
+ * complement and have no shift. */
+typedef struct {
+    double factor, offset, scale, shift;
+    int64_t bits, otherwise;
+} Quantizer;
+
+/* A law of integer noise. */
+typedef struct {
+    const uint32_t *guide, *thresholds; /* four words per threshold, the first of 31 bits */
+    int64_t count;
+    int32_t factor;
+} Law;
+
+#if defined(__GNUC__)
+typedef int16_t __attribute__((aligned(1))) Unaligned16;
+#else
+typedef int16_t Unaligned16;
 #endif
 
 /* HAS_FMA: whether a target multiplies and adds with one rounding. */

@@ -22,11 +22,6 @@ def supports(numbers: Tensor) -> bool:
     return compiled and numbers.device.type == "cpu" and numbers.dtype in SUFFIX
 
 
-def supports_choice() -> bool:
-    """Whether `choose` is compiled."""
-    return native.is_compiled()
-
-
 @dataclass(frozen=True)
 class Geometry:
     """A convolution of images [channels, height, width], with padding."""
@@ -112,35 +107,3 @@ def outer_sums(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor) -> None
         *(right.data_ptr(), right.stride(0), right.shape[1]),
         *(bounds.data_ptr(), len(out), out.data_ptr(), out.stride(0)),
     )
-
-
-def choose(
-    words: Tensor, threshold: int, first: Tensor, sizes: Tensor, order: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The samples whose words are below a threshold, client after client, and how many each has.
-
-    Args:
-        words: A row per client, int64 [k, width], contiguous.
-        threshold: What words must be below.
-        first: Where each client's samples begin in `order`, int64 [k], contiguous.
-        sizes: How many samples each client has, at most `width`, int64 [k], contiguous.
-        order: Positions of samples, int64, contiguous. Indices into it are not checked.
-    """
-    if not (
-        {part.dtype for part in (words, first, sizes, order)} == {torch.int64}
-        and len(words) == len(first) == len(sizes)
-        and all(part.is_contiguous() for part in (words, first, sizes, order))
-        and words.shape[1] >= int(sizes.max())
-    ):
-        raise ValueError(f"words {tuple(words.shape)} of {len(first)} clients")
-    counts = torch.empty_like(sizes)
-    drawn = (words.data_ptr(), words.shape[1], threshold)
-    native._call("tacit_count_below", *drawn, sizes.data_ptr(), len(sizes), counts.data_ptr())
-    # One more: the loop writes each sample before it knows whether it is chosen.
-    index = torch.empty(int(counts.sum()) + 1, dtype=torch.int64)
-    native._call(
-        "tacit_choose",
-        *(*drawn, first.data_ptr(), sizes.data_ptr(), len(sizes)),
-        *(order.data_ptr(), index.data_ptr()),
-    )
-    return index[:-1], counts

@@ -1,4 +1,5 @@
 /* Random words, and noise made of them. */
+#if SINGLE
 #define philox_counter FOR_TARGET(philox_counter)
 #define philox FOR_TARGET(philox)
 #define logarithm FOR_TARGET(logarithm)
@@ -56,24 +57,20 @@ static inline double logarithm(double x) {
 }
 
 /* Words of rows first <= i < last from the column `from`, a multiple of four. */
-#define DEFINE_WORDS(NAME, T)                                                                                \
-    LOOP(NAME)(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,        \
-               T *out, int64_t stride, int64_t first, int64_t last, int64_t width) {                         \
-        uint32_t words[4 * BLOCKS];                                                                          \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = 0; low < width; low += 4 * BLOCKS) {                                          \
-                const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;                       \
-                T *restrict row = out + i * stride + low;                                                    \
-                /* Whole pieces of 32-bit words need no copy. */                                             \
-                const int direct = sizeof(T) == sizeof words[0] && n == 4 * BLOCKS;                          \
-                philox(direct ? (uint32_t *)row : words, (uint32_t)((from + low) / 4), (uint32_t)source[i],  \
-                       (uint32_t)target[i], (uint32_t)tick, (uint64_t)key);                                  \
-                for (int64_t k = 0; !direct && k < n; k++) row[k] = words[k];                                \
-            }                                                                                                \
-    }
-
-DEFINE_WORDS(tacit_words_i64, int64_t)
-DEFINE_WORDS(tacit_words_u32, uint32_t)
+UNTYPED_LOOP(tacit_words_u32)(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,
+                              uint32_t *out, int64_t stride, int64_t first, int64_t last, int64_t width) {
+    uint32_t words[4 * BLOCKS];
+    for (int64_t i = first; i < last; i++)
+        for (int64_t low = 0; low < width; low += 4 * BLOCKS) {
+            const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;
+            uint32_t *row = out + i * stride + low;
+            /* Whole pieces need no copy. */
+            const int whole = n == 4 * BLOCKS;
+            philox(whole ? row : words, (uint32_t)((from + low) / 4), (uint32_t)source[i],
+                   (uint32_t)target[i], (uint32_t)tick, (uint64_t)key);
+            if (!whole) memcpy(row, words, (size_t)n * sizeof *words);
+        }
+}
 
 /* A word stands for the middle of its cell of (0, 1): the noise is -scale ln(x) above one half and
  * scale ln(x) below, with x twice the distance to the nearer end. */
@@ -84,30 +81,28 @@ static inline void laplace(double *restrict noise, const uint32_t *restrict word
         noise[k] = half ? -depth : depth;
     }
 }
+#endif
 
 /* out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] .. begin[i + 1], in order. */
-#define DEFINE_LAPLACE(NAME, T)                                                                              \
-    LOOP(NAME)(const int64_t *begin, const int64_t *source, const int64_t *target, int64_t tick,  \
-                          int64_t key, const double *scale, T *out, int64_t stride, int64_t first,           \
-                          int64_t last, int64_t width) {                                                     \
-        uint32_t words[4 * BLOCKS];                                                                          \
-        double noise[4 * BLOCKS];                                                                            \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = 0; low < width; low += 4 * BLOCKS) {                                          \
-                const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;                       \
-                T *restrict row = out + i * stride + low;                                                    \
-                for (int64_t e = begin[i]; e < begin[i + 1]; e++) {                                          \
-                    philox(words, (uint32_t)(low / 4), (uint32_t)source[e], (uint32_t)target[e],             \
-                           (uint32_t)tick, (uint64_t)key);                                                   \
-                    laplace(noise, words, *scale);                                                           \
-                    for (int64_t k = 0; k < n; k++) row[k] += (T)noise[k];                                   \
-                }                                                                                            \
-            }                                                                                                \
-    }
+LOOP(tacit_laplace)(const int64_t *begin, const int64_t *source, const int64_t *target, int64_t tick,
+                    int64_t key, const double *scale, T *out, int64_t stride, int64_t first,
+                    int64_t last, int64_t width) {
+    uint32_t words[4 * BLOCKS];
+    double noise[4 * BLOCKS];
+    for (int64_t i = first; i < last; i++)
+        for (int64_t low = 0; low < width; low += 4 * BLOCKS) {
+            const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;
+            T *restrict row = out + i * stride + low;
+            for (int64_t e = begin[i]; e < begin[i + 1]; e++) {
+                philox(words, (uint32_t)(low / 4), (uint32_t)source[e], (uint32_t)target[e],
+                       (uint32_t)tick, (uint64_t)key);
+                laplace(noise, words, *scale);
+                for (int64_t k = 0; k < n; k++) row[k] += (T)noise[k];
+            }
+        }
+}
 
-DEFINE_LAPLACE(tacit_laplace_f32, float)
-DEFINE_LAPLACE(tacit_laplace_f64, double)
-
+#if SINGLE
 /* Integer noise: see discrete_gaussian.py. The guide has one entry per cell of magnitudes, 2^18 wide, and 2^14 wide in
  * the last sixteenth, where thresholds are dense. An entry is k 2^18 + (2^18 - t) for the k thresholds below the cell
  * and the lowest 18 bits t of the one in it, if there is one: adding the lowest bits of the magnitude carries into k if
@@ -115,15 +110,6 @@ DEFINE_LAPLACE(tacit_laplace_f64, double)
 #define TAIL_CELL 7680
 #define LOW 0x3FFFFu
 #define MAGNITUDE 0x7FFFFFFFu
-
-#if !defined(HAS_LAW)
-#define HAS_LAW
-typedef struct {
-    const uint32_t *guide, *thresholds; /* four words per threshold, the first of 31 bits */
-    int64_t count;
-    int32_t factor;
-} Law;
-#endif
 
 /* Grows by 1 every 2^18, from TAIL_CELL on by 1 every 2^14. */
 static inline int32_t cell_of(uint32_t magnitude) {
@@ -187,43 +173,9 @@ static inline void decide(int32_t *restrict drawn, const uint8_t *restrict doubt
     }
 }
 
-/* out[i] += noise of source[e] for e in begin[i] .. begin[i + 1], for rows first <= i < last and columns from <= c < to,
- * where `from` is a multiple of four; sums wrap around. Without a factor, a number takes one word instead of two. */
-#define DEFINE_INTEGERS(NAME, T, UNSIGNED)                                                                   \
-    LOOP(NAME)(const uint32_t *guide, const uint32_t *thresholds, int64_t count, int64_t factor,  \
-                          const int64_t *begin, const int64_t *source, int64_t tick, int64_t key,            \
-                          int64_t further, T *out, int64_t stride, int64_t first, int64_t last, int64_t from, \
-                          int64_t to) {                                                                      \
-        const Law law = {guide, thresholds, count, (int32_t)factor};                                         \
-        const int64_t each = factor ? 2 : 1, most = 4 * BLOCKS / each;                                       \
-        uint32_t words[4 * BLOCKS];                                                                          \
-        int32_t drawn[4 * BLOCKS];                                                                           \
-        uint8_t doubt[4 * BLOCKS];                                                                           \
-        for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += most) {                                                \
-                const int64_t n = to - low < most ? to - low : most;                                         \
-                T *restrict row = out + i * stride + low;                                                    \
-                for (int64_t e = begin[i]; e < begin[i + 1]; e++) {                                          \
-                    const uint32_t block = (uint32_t)(each * low / 4), client = (uint32_t)source[e];         \
-                    philox(words, block, client, 0, (uint32_t)tick, (uint64_t)key);                          \
-                    draw_by_guide(drawn, doubt, words, guide);                                               \
-                    decide(drawn, doubt, words, &law, block, client, (uint32_t)tick, (uint64_t)further);     \
-                    if (factor)                                                                              \
-                        for (int64_t k = 0; k < n; k++)                                                      \
-                            row[k] = (T)((UNSIGNED)row[k] +                                                  \
-                                         (UNSIGNED)(law.factor * drawn[2 * k] + drawn[2 * k + 1]));          \
-                    else                                                                                     \
-                        for (int64_t k = 0; k < n; k++) row[k] = (T)((UNSIGNED)row[k] + (UNSIGNED)drawn[k]); \
-                }                                                                                            \
-            }                                                                                                \
-    }
-
-DEFINE_INTEGERS(tacit_integers_i32, int32_t, uint32_t)
-DEFINE_INTEGERS(tacit_integers_i64, int64_t, uint64_t)
-
 /* The numbers that n or 2n words stand for; INT32_MIN where one of a number's words ties. */
-LOOP(tacit_integers_of_words)(const uint32_t *guide, const uint32_t *thresholds, int64_t count,
-                                         int64_t factor, const uint32_t *words, int32_t *out, int64_t n) {
+UNTYPED_LOOP(tacit_integers_of_words)(const uint32_t *guide, const uint32_t *thresholds, int64_t count,
+                                      int64_t factor, const uint32_t *words, int32_t *out, int64_t n) {
     const Law law = {guide, thresholds, count, (int32_t)factor};
     const int64_t each = factor ? 2 : 1, most = 4 * BLOCKS / each;
     uint32_t part[4 * BLOCKS] = {0};
@@ -246,4 +198,35 @@ LOOP(tacit_integers_of_words)(const uint32_t *guide, const uint32_t *thresholds,
             out[low + k] = tied ? INT32_MIN : number;
         }
     }
+}
+#endif
+
+/* out[i] += noise of source[e] for e in begin[i] .. begin[i + 1], for rows first <= i < last and columns from <= c < to,
+ * where `from` is a multiple of four; sums wrap around, as those of Bits do. Without a factor, a number takes one word
+ * instead of two. */
+LOOP_OF_INTEGERS(tacit_integers)(const uint32_t *guide, const uint32_t *thresholds, int64_t count, int64_t factor,
+                                 const int64_t *begin, const int64_t *source, int64_t tick, int64_t key,
+                                 int64_t further, Index *out, int64_t stride, int64_t first, int64_t last,
+                                 int64_t from, int64_t to) {
+    const Law law = {guide, thresholds, count, (int32_t)factor};
+    const int64_t each = factor ? 2 : 1, most = 4 * BLOCKS / each;
+    uint32_t words[4 * BLOCKS];
+    int32_t drawn[4 * BLOCKS];
+    uint8_t doubt[4 * BLOCKS];
+    for (int64_t i = first; i < last; i++)
+        for (int64_t low = from; low < to; low += most) {
+            const int64_t n = to - low < most ? to - low : most;
+            Index *restrict row = out + i * stride + low;
+            for (int64_t e = begin[i]; e < begin[i + 1]; e++) {
+                const uint32_t block = (uint32_t)(each * low / 4), client = (uint32_t)source[e];
+                philox(words, block, client, 0, (uint32_t)tick, (uint64_t)key);
+                draw_by_guide(drawn, doubt, words, guide);
+                decide(drawn, doubt, words, &law, block, client, (uint32_t)tick, (uint64_t)further);
+                if (factor)
+                    for (int64_t k = 0; k < n; k++)
+                        row[k] = (Index)((Bits)row[k] + (Bits)(law.factor * drawn[2 * k] + drawn[2 * k + 1]));
+                else
+                    for (int64_t k = 0; k < n; k++) row[k] = (Index)((Bits)row[k] + (Bits)drawn[k]);
+            }
+        }
 }
