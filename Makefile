@@ -8,6 +8,9 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONST
 # Examples per property: quick, thorough, or fresh (new ones each time).
 PROFILE ?= thorough
 
+# Each process that a test starts would compile all that it imports: half of its time to start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help install demo test test-all coverage lint types docs dist lock wire clean
 
 help:
