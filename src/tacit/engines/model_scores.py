@@ -13,8 +13,7 @@ from tacit.core.rows import is_shared, shared
 from tacit.engines.group import Hosted
 from tacit.record.history import Spread
 from tacit.record.predictions import Predictions
-from tacit.tasks.client_tests import ClientTests
-from tacit.tasks.evaluation import Evaluation, ModelScores
+from tacit.tasks.evaluation import Evaluation, ModelScores, TestSet
 from tacit.tasks.metrics.class_counts import MAX_CONFUSION_CLASSES
 
 # What is measured beside loss, accuracy and further metrics, one row each.
@@ -53,23 +52,22 @@ class CommonScores:
             hosted: Which clients this process hosts.
             evaluated: The clients to evaluate.
         """
-        columns, rows, clients = _evaluated_here(theta, hosted, evaluated)
-        width, names = len(evaluated) + 1, evaluation.metric_names
-        table = _Table(names, width)
+        columns, rows = _evaluated_here(theta, hosted, evaluated)
+        table = _Table(evaluation.metric_names, len(evaluated) + 1)
         confusion = None
         if columns:
-            scores = evaluation.models(rows, clients)
+            scores = evaluation.models(rows, [evaluated[column] for column in columns])
             table.enter(columns, scores)
             if scores.counts is not None and scores.counts.confusion is not None:
                 confusion = scores.counts.confusion.sum(0)
         if 0 in hosted.ids:
-            table.enter([width - 1], evaluation.average(average))
+            table.enter([len(evaluated)], evaluation.average(average))
         measured = table.total(hosted)
         classes = int(measured["classes"][-1])
         if 0 < classes <= MAX_CONFUSION_CLASSES:
             zeros = torch.zeros(classes, classes)
             confusion = hosted.group.total(zeros if confusion is None else confusion)
-        return cls(measured, names, confusion)
+        return cls(measured, evaluation.metric_names, confusion)
 
     @property
     def has_accuracy(self) -> bool:
@@ -123,21 +121,21 @@ class OwnScores:
         cls,
         theta: Tensor,
         average: Tensor,
-        tests: ClientTests,
+        tests: Sequence[TestSet | None],
         hosted: Hosted,
         evaluated: Sequence[int],
     ) -> OwnScores:
         """Evaluate as `CommonScores` does, each process on the test sets of its clients."""
-        columns, rows, clients = _evaluated_here(theta, hosted, evaluated)
-        names = tests.metric_names
-        own, other = (_Table(names, len(evaluated)) for _ in range(2))
-        if columns:
-            own.enter(columns, tests.models(rows, clients))
-            other.enter(columns, tests.models(average.expand(len(clients), -1), clients))
+        names = next((test.metric_names for test in tests if test is not None), ())
+        own, of_average = (_Table(names, len(evaluated)) for _ in range(2))
+        for column, row in zip(*_evaluated_here(theta, hosted, evaluated), strict=True):
+            test = tests[evaluated[column]]
+            for table, model in ((own, row), (of_average, average)):
+                table.enter([column], None if test is None else test.models(model[None], []))
         measured = own.total(hosted)
-        if bool(measured["has_accuracy"].any()):
+        if bool((measured["has_accuracy"] == 1).any()):
             names = ("accuracy", "baseline", *names)
-        return cls(measured, other.total(hosted), ("loss", *names))
+        return cls(measured, of_average.total(hosted), ("loss", *names))
 
     @property
     def spreads(self) -> dict[str, Spread]:
@@ -155,7 +153,12 @@ class _Table:
         names = ("loss", "accuracy", *_COUNTED, *metrics)
         self._rows = {name: torch.zeros(width, dtype=torch.float64) for name in names}
 
-    def enter(self, columns: list[int], scores: ModelScores) -> None:
+    def enter(self, columns: list[int], scores: ModelScores | None) -> None:
+        """Write the scores of the models of these columns; NaN if there are none."""
+        if scores is None:
+            for row in self._rows.values():
+                row[columns] = math.nan
+            return
         self._rows["loss"][columns] = scores.loss.double().cpu()
         for name, values in scores.metrics.items():
             self._rows[name][columns] = values.double().cpu()
@@ -178,14 +181,13 @@ class _Table:
 
 def _evaluated_here(
     theta: Tensor, hosted: Hosted, evaluated: Sequence[int]
-) -> tuple[list[int], Tensor, list[int]]:
-    """The evaluated clients of this process: their columns, models and numbers."""
+) -> tuple[list[int], Tensor]:
+    """The evaluated clients of this process: their columns and their models."""
     row_of = {client: row for row, client in enumerate(hosted.ids.tolist())}
     columns = [column for column, client in enumerate(evaluated) if client in row_of]
-    clients = [evaluated[column] for column in columns]
     if is_shared(theta):
-        return columns, shared(theta[:1], len(clients)), clients
-    return columns, theta[[row_of[client] for client in clients]], clients
+        return columns, shared(theta[:1], len(columns))
+    return columns, theta[[row_of[evaluated[column]] for column in columns]]
 
 
 def _defined_spread(own: Tensor, average: Tensor) -> Spread:

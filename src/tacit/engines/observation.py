@@ -13,8 +13,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.engines.group import Hosted
 from tacit.engines.model_scores import CommonScores, OwnScores
 from tacit.record.history import SCALARS, Record, Spread
-from tacit.tasks.client_tests import ClientTests
-from tacit.tasks.evaluation import Evaluation, NoScores
+from tacit.tasks.evaluation import Evaluation, NoScores, TestSet
 from tacit.tasks.objective import Objective
 
 MAX_EVALUATED_CLIENTS = 32
@@ -25,7 +24,7 @@ def observe(
     evaluation: Evaluation,
     hosted: Hosted,
     *,
-    own_tests: ClientTests | None = None,
+    own_tests: Sequence[TestSet | None] | None = None,
     optimum: Tensor | None = None,
     round: int,
     step: int,
@@ -100,7 +99,8 @@ def recorded_columns(task: Objective) -> list[str]:
     own_metrics: tuple[str, ...] = ()
     if own is not None:
         counted = ("accuracy", "baseline") if evaluation.has_accuracy else ()
-        own_metrics = tuple(f"own_test.{name}" for name in ("loss", *counted, *own.metric_names))
+        names = next((test.metric_names for test in own if test is not None), ())
+        own_metrics = tuple(f"own_test.{name}" for name in ("loss", *counted, *names))
     unknown = {"msd": task.optimum is None, "baseline": not evaluation.has_accuracy}
     clients = evaluated_clients(task.clients) if evaluation.metric_names or own else ()
     metrics = (*common, *own_metrics)

@@ -208,6 +208,12 @@ class TestSet(Evaluation):
     def average(self, theta: Tensor) -> ModelScores:
         return self.models(theta[None], [])
 
+    def on(self, inputs: Tensor | Sequence[Tensor], targets: Tensor) -> TestSet:
+        """This evaluation on other data."""
+        arrays = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        x, y, *further = (array.to(self.x.device) for array in (arrays[0], targets, *arrays[1:]))
+        return replace(self, x=x, y=y, further=tuple(further))
+
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> TestSet:
         x, y, *further = (array.to(device) for array in (self.x, self.y, *self.further))
         flat, pool = self.flat.to(device), pool or self.pool

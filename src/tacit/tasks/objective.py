@@ -15,7 +15,6 @@ from tacit.core.notebooks import html_table
 from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
-from tacit.tasks.client_tests import ClientTests
 from tacit.tasks.evaluation import Evaluation, TestSet
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.local_parameters import LocalParameters
@@ -67,7 +66,7 @@ class Objective:
     clip: Clip | None = None
     draws: SampleDraws = NO_DRAWS
     names: tuple[str, ...] = ()
-    client_tests: list[tuple[Any, Tensor]] | None = None
+    client_tests: Sequence[tuple[Any, Tensor] | None] | None = None
     disclosure: str = ""
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     local: LocalParameters | None = None
@@ -147,11 +146,15 @@ class Objective:
         return replace(self, evaluation=self.evaluation.with_metrics(found, key))
 
     @property
-    def own_tests(self) -> ClientTests | None:
-        """Evaluation of each client on its own test set, with the metrics of `evaluation`."""
-        if self.client_tests is None or not isinstance(self.evaluation, TestSet):
+    def own_tests(self) -> list[TestSet | None] | None:
+        """Evaluation of each client on its own test set, with the metrics of `evaluation`.
+
+        None for a client that has no test data; None in all if there are no such sets.
+        """
+        common = self.evaluation
+        if self.client_tests is None or not isinstance(common, TestSet):
             return None
-        return ClientTests.of(self.evaluation, self.client_tests)
+        return [None if test is None else common.on(*test) for test in self.client_tests]
 
     def with_optimum(self, optimum: Tensor) -> Objective:
         """This task with a known minimiser [P] of the sum of all losses."""

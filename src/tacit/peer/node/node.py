@@ -480,9 +480,9 @@ class Node:
         number = self.step * self.algorithm.gradients_per_step
         theta = self._whole_model
         scores = task.evaluation.at_batch(number).models(theta, [self.local.index])
-        own = None
-        if (tests := task.own_tests) is not None:
-            own = tests.models(theta, [self.local.index])
+        tests = task.own_tests
+        own_test = None if tests is None else tests[self.local.index]
+        own = None if own_test is None else own_test.models(theta, [self.local.index])
         found = NodeScores.of(scores, own, self.local.class_names)
         self._results.record(self.step, found, self._seconds())
 

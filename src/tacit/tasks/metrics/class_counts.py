@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,13 +76,14 @@ class ClassCounts:
         """Percentage [k] and number [k] of the class that each model predicts most often."""
         return _largest(self.predicted)
 
-    def cleared(self) -> ClassCounts:
-        """Zeros in place of the counts of one model."""
-        return self._map(lambda one: torch.zeros_like(one[:1]))
-
     def expand(self, count: int) -> ClassCounts:
         """The counts of one model, as those of `count` equal ones."""
-        return self._map(lambda one: one.expand(count, *one.shape[1:]))
+        counts = (self.correct, self.predicted, self.actual)
+        matrix = self.confusion
+        return ClassCounts(
+            *(count_of.expand(count, -1) for count_of in counts),
+            None if matrix is None else matrix.expand(count, -1, -1),
+        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[ClassCounts]) -> ClassCounts:
@@ -93,14 +94,6 @@ class ClassCounts:
             torch.cat([part.predicted for part in parts]),
             torch.cat([part.actual for part in parts]),
             torch.cat(matrices) if matrices else None,
-        )
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> ClassCounts:
-        return ClassCounts(
-            change(self.correct),
-            change(self.predicted),
-            change(self.actual),
-            None if self.confusion is None else change(self.confusion),
         )
 
 

@@ -12,7 +12,6 @@ import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.core.rows import shared
 from tacit.tasks import evaluation
-from tacit.tasks.client_tests import ClientTests
 
 N = 3
 
@@ -217,7 +216,7 @@ def test_several_inputs_of_own_test_sets():
     x, y = samples(20, 0)
     parts = [((x, x), y)] * N
     task = tacit.Task(Sum(), parts, test=((x, x), y))
-    tests = ClientTests.of(task.evaluation, [((x, 0 * x), y)] * N)
+    (own, *_) = replace(task, client_tests=[((x, 0 * x), y)] * N).own_tests
     theta = task.initial(0, range(N))
     common = task.evaluation.models(theta, range(N))
-    assert tests.models(theta, range(N)).loss.tolist() != common.loss.tolist()
+    assert own.models(theta, range(N)).loss.tolist() != common.loss.tolist()
