@@ -1,8 +1,9 @@
 """Divides the clients evenly among ranks so that few rows travel between ranks.
 
 Recursive bisection: orders that keep neighbours close (as numbered, column by column, reverse
-Cuthill–McKee, spectral) are cut in two, and each cut is improved by swapping pairs of clients.
-Orders cut directly into one block per rank compete with the result, and the best partition wins.
+Cuthill–McKee) are cut in two, and each cut is improved by swapping pairs of clients. Orders cut
+directly into one block per rank compete with the result, and the best partition wins. A spectral
+order found no better cut on any of geometric, regular, clustered and random graphs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from tacit.graph.edges import Edges
 
 # Above this share of neighbours among all pairs, one partition is as good as another.
 DENSE = 0.25
-# Iterations for the spectral order. Long thin graphs would need more, but have other good orders.
-SWEEPS = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +48,9 @@ class ClientPartition:
 
     def in_edges(self, rank: int) -> np.ndarray:
         """Numbers of the edges that enter the clients of a rank, in order of (target, source)."""
-        found = np.flatnonzero(self.edge_ranks[:, 1] == rank)
-        edges = self.edges[found]
-        return found[np.lexsort((edges[:, 0], edges[:, 1]))]
+        numbers = np.flatnonzero(self.edge_ranks[:, 1] == rank)
+        edges = self.edges[numbers]
+        return numbers[np.lexsort((edges[:, 0], edges[:, 1]))]
 
     @cached_property
     def edge_ranks(self) -> np.ndarray:
@@ -95,10 +94,10 @@ def partition_clients(edges: Edges, clients: int, ranks: int) -> ClientPartition
     adjacency.sum_duplicates()
     # The inverse of an order has the place of each client in it.
     blocks = np.repeat(np.arange(ranks), sizes)
-    found = [blocks[np.argsort(order)] for order in _orders(adjacency, spectral=False)]
+    ranks_of = [blocks[np.argsort(order)] for order in _orders(adjacency)]
     if ranks > 1 and adjacency.nnz < DENSE * clients**2:
-        found.append(_bisect(adjacency, sizes))
-    partitions = [ClientPartition(rank_of, ranks, edges) for rank_of in found]
+        ranks_of.append(_bisect(adjacency, sizes))
+    partitions = [ClientPartition(rank_of, ranks, edges) for rank_of in ranks_of]
     # What travels in one `mix` and in one `send`; the first of equals.
     return min(partitions, key=lambda partition: partition.volume + partition.cut_edges)
 
@@ -111,7 +110,7 @@ def _bisect(adjacency: sparse.csr_array, sizes: list[int]) -> np.ndarray:
     half = len(sizes) // 2
     low = sum(sizes[:half])
     best, least = np.empty(0, dtype=bool), np.inf
-    for order in _orders(adjacency, spectral=True):
+    for order in _orders(adjacency):
         side = np.zeros(len(rank_of), dtype=bool)
         side[order[:low]] = True
         _swap_pairs(adjacency, side)
@@ -124,7 +123,7 @@ def _bisect(adjacency: sparse.csr_array, sizes: list[int]) -> np.ndarray:
     return rank_of
 
 
-def _orders(adjacency: sparse.csr_array, spectral: bool) -> Iterator[np.ndarray]:
+def _orders(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
     """Orders of the clients that keep neighbours close together."""
     count = adjacency.shape[0]
     natural = np.arange(count)
@@ -138,38 +137,6 @@ def _orders(adjacency: sparse.csr_array, spectral: bool) -> Iterator[np.ndarray]
     yield np.asarray(
         csgraph.reverse_cuthill_mckee(sparse.csr_matrix(adjacency), symmetric_mode=True)
     )
-    if spectral:
-        yield np.argsort(_fiedler_vector(adjacency), kind="stable")
-
-
-def _fiedler_vector(adjacency: sparse.csr_array) -> np.ndarray:
-    """Approximately the slowest mode of diffusion on the graph (its Fiedler vector).
-
-    Clients with similar values are close in the graph. The Chebyshev iteration damps all modes of
-    the lazy walk except those within about 1/SWEEPS² of the constant one.
-    """
-    degree = np.maximum(np.asarray(adjacency.sum(axis=1)).ravel(), 1.0)
-    root = np.sqrt(degree)
-    constant = root / np.linalg.norm(root)
-    bound = 1.0 - 4.0 / SWEEPS**2
-
-    def walk(x: np.ndarray) -> np.ndarray:
-        # The spectrum [0, bound] of the lazy walk (x + step)/2 becomes [−1, 1].
-        step: np.ndarray = (x + (adjacency @ (x / root)) / root) / bound - x
-        return step
-
-    before = np.random.default_rng(0).standard_normal(len(degree))
-    before -= constant * (constant @ before)
-    now = walk(before)
-    for _ in range(SWEEPS):
-        before, now = now, 2 * walk(now) - before
-        now -= constant * (constant @ now)
-        size = np.linalg.norm(now)
-        if not size > 0:
-            break
-        before, now = before / size, now / size
-    slowest: np.ndarray = now / root
-    return slowest
 
 
 def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> None:
