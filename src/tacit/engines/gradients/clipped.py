@@ -27,14 +27,13 @@ from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.sample_passes import (
     GRAIN,
     SampleBackend,
+    Trial,
     check_separable,
-    perturbed,
 )
 from tacit.gradients.products import formed, write_clipped_sums, write_masked_sums
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
-from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.objective import Objective
-from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample, capacity
 
 # What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
@@ -124,33 +123,6 @@ def pass_size(samples: int, rate: float, workers: int, largest: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """What passes are tried with: a model [P] and samples of which only the shapes are used."""
-
-    model: Tensor
-    samples: Part
-    inputs: int
-    name: str
-
-    @classmethod
-    def of(cls, loss: Loss, theta: Tensor, samples: Part) -> Trial:
-        if not isinstance(loss, ModuleLoss):
-            return cls(perturbed(theta), samples, 1, "loss")
-        name = type(loss.flat.module).__name__
-        return cls(perturbed(theta), samples, loss.flat.layout.count, f"model {name}")
-
-    def check(self, backend: SampleBackend, size: int) -> None:
-        """Raise Misuse if passes of this size do not compute each sample by itself."""
-        if problem := backend.problem_of_pass(self.model, self.samples, self.inputs, size):
-            raise Misuse(
-                f"In passes of {size} samples through the {self.name}, {problem}, so clipping "
-                "would not bound what one sample changes.",
-                "Use layers that treat samples by themselves and round them alike, or numbers of "
-                "type float64: model.double().",
-            )
-
-
-@dataclass(frozen=True, eq=False)
 class ClippedSums:
     """Sums of clipped gradients over samples of shared arrays."""
 
@@ -183,12 +155,13 @@ class ClippedSums:
         """
         samples = require_samples(loader)
         two = samples.load(slice(0, 2), 0)
-        check_separable(task.loss, theta, two)
+        trial = Trial.of(task.loss, theta, two)
+        check_separable(trial)
         backend = SampleBackend.first_usable(task, theta, two)
         if backend.way == "looped":
             slow = f"Gradients of samples are computed one by one, which is slow: {backend.reason}."
             warnings.warn(slow, Caution, stacklevel=2)
-        return cls(backend, samples, pool, apart, Trial.of(task.loss, theta, two))
+        return cls(backend, samples, pool, apart, trial)
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
@@ -222,9 +195,20 @@ class ClippedSums:
 
     def _check_size(self, size: int) -> None:
         """Try passes of a size before the first of them, with made-up samples."""
-        if self.trial is not None and size not in self._tried:
-            self.trial.check(self.backend, size)
-            self._tried.add(size)
+        trial = self.trial
+        if trial is None or size in self._tried:
+            return
+        if problem := self.backend.problem_of_pass(trial, size):
+            name = "loss"
+            if isinstance(trial.loss, ModuleLoss):
+                name = f"model {type(trial.loss.flat.module).__name__}"
+            raise Misuse(
+                f"In passes of {size} samples through the {name}, {problem}, so clipping would not "
+                "bound what one sample changes.",
+                "Use layers that treat samples by themselves and round them alike, or numbers of "
+                "type float64: model.double().",
+            )
+        self._tried.add(size)
 
     def clear_captures(self) -> None:
         """Free the memory of captured passes."""

@@ -75,6 +75,34 @@ def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Trial:
+    """What passes are tried with before a run: a model and made-up samples.
+
+    Attributes:
+        loss: The loss of a batch.
+        model: A model [P].
+        like: Samples [B, ...], of which only the shape and the type are used.
+    """
+
+    loss: Loss
+    model: Tensor
+    like: Part
+
+    @classmethod
+    def of(cls, loss: Loss, theta: Tensor, like: Part) -> Trial:
+        return cls(loss, perturbed(theta), like)
+
+    @property
+    def inputs(self) -> int:
+        """How many of the arrays of a sample are inputs of the model."""
+        return self.loss.flat.layout.count if isinstance(self.loss, ModuleLoss) else 1
+
+    def samples(self, count: int, classes: int | None = None) -> Part:
+        """Made-up samples; see `made_up`."""
+        return made_up(self.like, count, self.inputs, classes)
+
+
+@dataclass(frozen=True, eq=False)
 class SampleBackend:
     """Computes the gradients of single samples of one task.
 
@@ -117,47 +145,38 @@ class SampleBackend:
             theta: A model.
             arrays: Samples [B, ...], of which only the shape and the type are used.
         """
-        theta = perturbed(theta)
+        trial = Trial.of(task.loss, theta, arrays)
         try:
-            backend = cls.of(task, "taped", theta)
-            reason = backend.problem(task.loss, theta, arrays)
+            backend = cls.of(task, "taped", trial.model)
+            reason = backend.problem(trial)
         except Exception as error:  # torch.func and users' losses raise many kinds
             reason = first_line(error)
         return replace(cls.of(task, "looped"), reason=reason) if reason else backend
 
-    def problem(self, loss: Loss, theta: Tensor, arrays: Part) -> str:
-        """Why this way is not to be used at a model [P]; "" if it is.
+    def problem(self, trial: Trial) -> str:
+        """Why this way is not to be used; "" if it is.
 
         Compares gradients of made-up samples with those one by one, and tries whether the place in
         a pass matters, or the other samples.
         """
-        device = theta.device
-        if device.type == "cpu" and self.fit(device) * EXCESS < GRAIN:
+        theta, few = trial.model, trial.samples(2)
+        if theta.device.type == "cpu" and self.fit(theta.device) * EXCESS < GRAIN:
             return "gradients of several samples do not fit into memory"
-        few = made_up(arrays, 2, _inputs(loss))
-        found = torch.cat([block.rows() for block in self.gradients(theta, few)], 1)
-        expected = looped(loss, theta, few)
+        together = torch.cat([block.rows() for block in self.gradients(theta, few)], 1)
+        expected = looped(trial.loss, theta, few)
         share = LARGEST_ERROR_GPU if theta.is_cuda else LARGEST_ERROR[expected.dtype]
         largest = share * expected.norm()
-        if not bool((found - expected).norm() <= largest):
+        if not bool((together - expected).norm() <= largest):
             return "gradients in one pass are not those of single samples"
-        count = min(TRIED, self.samples_per_pass(device))
-        return self.problem_of_pass(theta, arrays, _inputs(loss), count)
+        return self.problem_of_pass(trial, min(TRIED, self.samples_per_pass(theta.device)))
 
-    def problem_of_pass(self, theta: Tensor, arrays: Part, inputs: int, count: int) -> str:
-        """Why passes of so many samples are not to be used; "" if they are.
-
-        Args:
-            theta: A model [P].
-            arrays: Samples [B, ...], of which only the shape and the type are used.
-            inputs: How many arrays are inputs of the model.
-            count: The number of samples in a pass.
-        """
+    def problem_of_pass(self, trial: Trial, count: int) -> str:
+        """Why passes of so many samples are not to be used; "" if they are."""
         if self.way == "looped":
             return ""
-        if not self.ignores_places(theta, made_up(arrays, 1, inputs), count):
+        if not self.ignores_places(trial.model, trial.samples(1), count):
             return "the place of a sample in a pass matters to the rounding of its gradient"
-        if not self.ignores_others(theta, made_up(arrays, count + 1, inputs, 2)):
+        if not self.ignores_others(trial.model, trial.samples(count + 1, 2)):
             return "a sample changes the gradients of others in its pass"
         return ""
 
@@ -205,11 +224,6 @@ class SampleBackend:
         return all(_same(x[rows], y[rows]) for rows in others for x, y in pairs)
 
 
-def _inputs(loss: Loss) -> int:
-    """How many of the arrays of a sample are inputs of the model."""
-    return loss.flat.layout.count if isinstance(loss, ModuleLoss) else 1
-
-
 def _same(x: Tensor, y: Tensor) -> bool:
     """Whether numbers are the same to the last bit, or on a GPU but for rounding."""
     if not x.is_cuda or not x.numel():
@@ -228,7 +242,7 @@ def _numbers(task: Objective, theta: Tensor) -> int:
     arrays = tuple(array[:1].to(theta.device) for array in task.parts.arrays)
     if task.draws.keys:
         arrays = (*arrays, torch.zeros(1, dtype=torch.int64, device=theta.device))
-    samples = made_up(arrays, 4, _inputs(task.loss), 2)
+    samples = Trial(task.loss, theta, arrays).samples(4, 2)
     few = _numbers_of(task.loss, theta, tuple(array[:2] for array in samples))
     return max(1, (_numbers_of(task.loss, theta, samples) - few) // 2)
 
@@ -254,20 +268,12 @@ def perturbed(theta: Tensor) -> Tensor:
     return theta + PERTURBATION * shift.to(theta.device)
 
 
-def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
-    """Raise Misuse if samples influence each other. Compares some together and alone.
-
-    Args:
-        loss: The loss of a batch.
-        theta: A model [P].
-        arrays: Samples [B, ...], of which only the shape and the type are used.
-    """
-    theta = perturbed(theta)
-    count, inputs = 2, 1
+def check_separable(trial: Trial) -> None:
+    """Raise Misuse if samples influence each other. Compares some together and alone."""
+    loss, theta, count = trial.loss, trial.model, 2
     if isinstance(loss, ModuleLoss):
-        inputs = _inputs(loss)
-        count = _check_module(loss, theta, made_up(arrays, 2, inputs)[:inputs])
-    some = made_up(arrays, count, inputs)
+        count = _check_module(loss, theta, trial.samples(2)[: trial.inputs])
+    some = trial.samples(count)
     alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
     try:
         together = _gradient(loss, theta, some)
