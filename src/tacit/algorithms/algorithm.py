@@ -148,5 +148,5 @@ def state_type(kind: type[Algorithm]) -> type[Any]:
 
 def tensors_of(state: Any) -> dict[str, Tensor]:
     """The tensors of a state by field name."""
-    found = {field.name: getattr(state, field.name) for field in fields(state)}
-    return {name: rows for name, rows in found.items() if rows is not None}
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: rows for name, rows in values.items() if rows is not None}

@@ -41,9 +41,9 @@ class Tolerance:
     def allowed(self) -> list[str]:
         """What it tolerates, in words."""
         return [
-            one.name.replace("_", " ")
-            for one in fields(self)
-            if one.name not in ("only_with", "uses_once") and not getattr(self, one.name)
+            field.name.replace("_", " ")
+            for field in fields(self)
+            if field.name not in ("only_with", "uses_once") and not getattr(self, field.name)
         ]
 
     def check(self, algorithm: Any, world: World) -> None:

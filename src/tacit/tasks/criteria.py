@@ -69,7 +69,7 @@ class StandardizedLoss:
 
     def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
         pair = (output.flatten(), targets.flatten().to(output.dtype))
-        return self.criterion(*((one - self.mean) / self.std for one in pair))
+        return self.criterion(*((x - self.mean) / self.std for x in pair))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -80,13 +80,13 @@ def logits_of(output: Any) -> Tensor:
     """
     if isinstance(output, Tensor):
         return output
-    found = output.get("logits") if isinstance(output, Mapping) else None
-    if found is None:
-        found = getattr(output, "logits", None)
-    if found is None and isinstance(output, tuple | list) and output:
-        found = output[0]
-    if isinstance(found, Tensor):
-        return found
+    logits = output.get("logits") if isinstance(output, Mapping) else None
+    if logits is None:
+        logits = getattr(output, "logits", None)
+    if logits is None and isinstance(output, tuple | list) and output:
+        logits = output[0]
+    if isinstance(logits, Tensor):
+        return logits
     keys = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
     raise Misuse(
         f"The model returns a {type(output).__name__}{keys}, in which there are no logits.",

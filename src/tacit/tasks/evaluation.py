@@ -157,7 +157,7 @@ class TestSet(Evaluation):
             metrics = tuple(dict.fromkeys((*REGRESSION, *metrics)))
         if metrics:
             check_kind(metrics, self._kind, key)
-        return replace(self, metrics=tuple(one for one in metrics if not one.is_standard))
+        return replace(self, metrics=tuple(m for m in metrics if not m.is_standard))
 
     @property
     def metric_names(self) -> tuple[str, ...]:

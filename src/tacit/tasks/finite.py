@@ -31,9 +31,9 @@ def check_finite(loss: ModuleLoss, held: Parts, *, test: bool = False) -> None:
             continue
         for kind, (is_kind, remedy) in KINDS.items():
             bad = is_kind(array).reshape(len(array), -1).any(1)
-            if (found := _first_bad(loss, held, bad)) is None:
+            if (first := _first_bad(loss, held, bad)) is None:
                 continue
-            client, sample, count = found
+            client, sample, count = first
             owner = "The test data" if test else f"The data of client {client}"
             more = f" and {count - 1} more" if count > 1 else ""
             raise Misuse(f"{owner} have {kind} in sample {sample}{more}.", remedy)
@@ -47,14 +47,14 @@ def _first_bad(loss: ModuleLoss, held: Parts, bad: Tensor) -> tuple[int, int, in
     good = (~bad).nonzero().flatten()
     for client in range(held.clients):
         rows = held.order[held.offsets[client] : held.offsets[client + 1]]
-        found = bad[rows].nonzero().flatten()
-        if len(found):
+        samples = bad[rows].nonzero().flatten()
+        if len(samples):
             # Beside a good sample, if there is one: a loss may be a mean over known values.
-            first = rows[found[:1]]
+            first = rows[samples[:1]]
             pair = torch.cat((first, good[:1], first))[:2]
             if _is_finite(loss, [array[pair] for array in held.arrays]):
                 return None
-            return client, int(found[0]), len(found)
+            return client, int(samples[0]), len(samples)
     return None
 
 
@@ -67,4 +67,4 @@ def _is_finite(loss: ModuleLoss, arrays: Sequence[Tensor]) -> bool:
         gradients = torch.autograd.grad(value, theta) if value.requires_grad else ()
     except Exception:  # Losses such as torch's binary_cross_entropy refuse NaN themselves.
         return False
-    return all(bool(one.isfinite().all()) for one in (value, *gradients))
+    return all(bool(x.isfinite().all()) for x in (value, *gradients))

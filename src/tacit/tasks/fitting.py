@@ -128,10 +128,10 @@ def held_out_per_client(
             own.append(held_out(flat, fitted, test, held))
     x, y, *further = (
         torch.cat(column)
-        for column in zip(*((one.x, one.y, *one.further) for one in own), strict=True)
+        for column in zip(*((test.x, test.y, *test.further) for test in own), strict=True)
     )
     several = bool(own[0].further)
-    pairs = [((one.x, *one.further) if several else one.x, one.y) for one in own]
+    pairs = [((test.x, *test.further) if several else test.x, test.y) for test in own]
     return TestSet(flat.in_evaluation, fitted.criterion, x, y, tuple(further)), pairs
 
 
@@ -186,7 +186,7 @@ def _check_samples_first(
     """Raise Misuse if the first dimension of the output does not count the samples."""
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            single = flat(flat.weights(), *(one[:1] for one in _first_two(inputs, types)))
+            single = flat(flat.weights(), *(array[:1] for array in _first_two(inputs, types)))
     except Exception:  # BatchNorm refuses a batch of one sample
         return
     if single.shape == (1, *output.shape[1:]) or not output.ndim:

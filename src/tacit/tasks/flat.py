@@ -47,15 +47,15 @@ class FlatModule:
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
         self.dtype = named[0][1].dtype
-        if (found := {p.dtype for _, p in named}) not in ({torch.float32}, {torch.float64}):
+        if (dtypes := {p.dtype for _, p in named}) not in ({torch.float32}, {torch.float64}):
             remedy = "Make them all float32 or all float64: model.float() or model.double()."
-            if any(dtype.is_complex for dtype in found):
+            if any(dtype.is_complex for dtype in dtypes):
                 remedy = (
                     "Make them real, with torch.view_as_real, and build complex numbers in forward "
                     "with torch.view_as_complex."
                 )
             raise Misuse(
-                f"The model's parameters are {', '.join(sorted(map(str, found)))}.", remedy
+                f"The model's parameters are {', '.join(sorted(map(str, dtypes)))}.", remedy
             )
         self._copies = self._pure.per_thread()
         # Where it was copied to: frozen parameters are on each device once.

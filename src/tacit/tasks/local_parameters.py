@@ -107,7 +107,7 @@ class LocalParameters:
 
 def _matching(flat: FlatModule, patterns: Sequence[str]) -> list[str]:
     """The trainable parameters that patterns name."""
-    if isinstance(patterns, str) or not all(isinstance(one, str) and one for one in patterns):
+    if isinstance(patterns, str) or not all(isinstance(name, str) and name for name in patterns):
         raise Misuse(f"local is {patterns!r}.", 'Give a list of names, such as ["head"].')
     aliases = _aliases(flat.module)
     for pattern in patterns:
@@ -134,7 +134,7 @@ def _aliases(module: nn.Module) -> dict[str, list[str]]:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter.requires_grad:
             names.setdefault(id(parameter), []).append(name)
-    return {found[0]: found for found in names.values()}
+    return {aliases[0]: aliases for aliases in names.values()}
 
 
 def _fits(name: str, pattern: str) -> bool:

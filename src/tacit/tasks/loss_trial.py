@@ -62,7 +62,7 @@ def _takes_all_pairs(criterion: Criterion, output: Tensor, targets: Tensor) -> b
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             value, changed, swapped = (
-                criterion(some, one) for one in (own, torch.ones_like(own), own.flip(0))
+                criterion(some, y) for y in (own, torch.ones_like(own), own.flip(0))
             )
             return torch.allclose(value, swapped) and not torch.allclose(value, changed)
     except Exception:  # A loss may take no such numbers.

@@ -142,8 +142,8 @@ class Objective:
         Raises:
             Misuse: If a name is unknown, or a metric does not fit the task.
         """
-        found = find_metrics(metrics, key)
-        return replace(self, evaluation=self.evaluation.with_metrics(found, key))
+        further = find_metrics(metrics, key)
+        return replace(self, evaluation=self.evaluation.with_metrics(further, key))
 
     @property
     def own_tests(self) -> list[TestSet | None] | None:

@@ -64,7 +64,7 @@ class Parts:
                 )
         offsets = _offsets([part[0] for part in parts])
         for i, part in enumerate(parts):
-            shapes, first = ([tuple(array.shape[1:]) for array in one] for one in (part, parts[0]))
+            shapes, first = ([tuple(array.shape[1:]) for array in p] for p in (part, parts[0]))
             if shapes != first:
                 raise Misuse(
                     f"The samples of client {i} have the shapes {_listed(shapes)}, those of "
@@ -157,8 +157,8 @@ def _addresses(part: Part) -> NDArray[np.int64]:
 def _joined(arrays: Sequence[Tensor]) -> Tensor:
     # torch finds no common type of these and others.
     wide = torch.uint16, torch.uint32, torch.uint64
-    if len({one.dtype for one in arrays}) > 1:
-        arrays = [one.long() if one.dtype in wide else one for one in arrays]
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = [array.long() if array.dtype in wide else array for array in arrays]
     return torch.cat(list(arrays))
 
 

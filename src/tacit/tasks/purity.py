@@ -112,9 +112,9 @@ def _find_batch_dims(pure: PureModule, masks: MaskKeys, inputs: Part) -> None:
     shapes = []
     for count in (2, 3):
         some = tuple(array[torch.arange(count) % len(array)] for array in inputs)
-        with masks.recorded() as found:
+        with masks.recorded() as seen:
             check_deterministic("model", partial(pure.trial, some, torch.arange(count)))
-        shapes.append(found)
+        shapes.append(seen)
     masks.find_batch_dims(*shapes)
 
 
@@ -155,7 +155,7 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
     # Other samples, whose output must not depend on those before.
     others = tuple(array[-1:].expand(array.shape).clone() for array in inputs)
     with torch.no_grad():
-        after, alone = (logits_of(one.trial(others)) for one in (used, fresh))
+        after, alone = (logits_of(copied.trial(others)) for copied in (used, fresh))
     if after.shape != alone.shape or not _agree([after], [alone], AGAIN):
         raise Misuse(
             "The model's output depends on earlier calls: it keeps a state, or draws random "
@@ -193,7 +193,7 @@ def check_gradient(pure: PureModule, inputs: Part) -> None:
     try:
         with _quiet(), torch.random.fork_rng(devices=[]), torch.enable_grad():
             expected = _gradient(logits_of(plain.trial(inputs)), own.values())
-            found = _gradient(called(given, inputs, None), given.values())
+            replaced = _gradient(called(given, inputs, None), given.values())
     except Exception as error:  # users' modules raise many kinds
         raise Misuse(
             f"The gradient of the model fails on two samples: {first_line(error).rstrip('.')}.",
@@ -205,7 +205,7 @@ def check_gradient(pure: PureModule, inputs: Part) -> None:
             "The model's output does not depend on its trainable parameters.",
             "Do not detach it, and do not compute it under torch.no_grad().",
         )
-    if found is None or not _agree(found, expected):
+    if replaced is None or not _agree(replaced, expected):
         raise Misuse(
             "The gradient of the model is another one when it is called with other parameters.",
             "Do not recompute activations (torch.utils.checkpoint): Tacit computes as many clients "
@@ -270,12 +270,12 @@ def _gradient(output: Tensor, by: Iterable[Tensor]) -> list[Tensor] | None:
     return list(gradients)
 
 
-def _agree(found: list[Tensor], expected: list[Tensor], tolerance: float = TOLERANCE) -> bool:
+def _agree(values: list[Tensor], expected: list[Tensor], tolerance: float = TOLERANCE) -> bool:
     """Whether tensors agree but for rounding; NaN is not compared."""
-    norms = [float(torch.linalg.vector_norm(one, math.inf)) for one in expected if one.numel()]
+    norms = [float(torch.linalg.vector_norm(x, math.inf)) for x in expected if x.numel()]
     limit = tolerance * max(norms, default=0.0)
-    pairs = zip(found, expected, strict=True)
-    return not any(bool(((one - other).abs_() > limit).any()) for one, other in pairs)
+    pairs = zip(values, expected, strict=True)
+    return not any(bool(((x - y).abs_() > limit).any()) for x, y in pairs)
 
 
 def _content(x: Tensor) -> Tensor:

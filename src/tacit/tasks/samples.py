@@ -50,8 +50,8 @@ def read_dataset(dataset: Any, client: int) -> Any:
     samples = [_sample(dataset, k, owner) for k in range(len(dataset))]
     if not samples:
         raise no_samples(client)
-    samples = [one if isinstance(one, tuple | list | Mapping) else (one,) for one in samples]
-    _check_alike([_form(one) for one in samples], owner)
+    samples = [x if isinstance(x, tuple | list | Mapping) else (x,) for x in samples]
+    _check_alike(list(map(_form, samples)), owner)
     if isinstance(samples[0], Mapping):
         return _stacked(samples, owner)
     return tuple(_stacked(column, owner) for column in zip(*samples, strict=True))
@@ -62,7 +62,7 @@ def is_structured(inputs: Any) -> bool:
     if isinstance(inputs, Mapping):
         return True
     several = isinstance(inputs, tuple | list) and bool(inputs)
-    return several and all(isinstance(one, Tensor | np.ndarray) for one in inputs)
+    return several and all(isinstance(x, Tensor | np.ndarray) for x in inputs)
 
 
 def _sample(dataset: Any, k: int, owner: str) -> Any:
@@ -78,13 +78,13 @@ def _sample(dataset: Any, k: int, owner: str) -> Any:
 def _stacked(values: Sequence[Any], owner: str) -> Any:
     """One array, or as many as each value has."""
     first = values[0]
-    _check_alike([_form(one) if is_structured(one) else "one entry" for one in values], owner)
+    _check_alike([_form(x) if is_structured(x) else "one entry" for x in values], owner)
     if isinstance(first, Mapping):
-        return {name: _stacked([one[name] for one in values], owner) for name in first}
+        return {name: _stacked([value[name] for value in values], owner) for name in first}
     if is_structured(first):
         return tuple(_stacked(column, owner) for column in zip(*values, strict=True))
-    arrays = [as_tensor(one, owner) for one in values]
-    shapes = sorted({tuple(one.shape) for one in arrays})
+    arrays = [as_tensor(value, owner) for value in values]
+    shapes = sorted({tuple(array.shape) for array in arrays})
     if len(shapes) > 1:
         raise Misuse(
             f"{owner} has samples of different shapes, such as {shapes[0]} and {shapes[-1]}.",
@@ -118,4 +118,4 @@ def _special_kind(array: Tensor) -> str | None:
         "meta": array.is_meta,
         "sparse": array.layout is not torch.strided,
     }
-    return next((kind for kind, found in kinds.items() if found), None)
+    return next((kind for kind, applies in kinds.items() if applies), None)

@@ -264,7 +264,7 @@ class CapturedStep:
         after = [algorithm.step(here.lazy_state(self.state), here)]
         rows = tensors_of(self._state_at(following))
         overwrite(rows, tensors_of(evaluated_state(after.pop())))
-        magnitudes = [self._watchdog.magnitudes(one) for one in rows.values()]
+        magnitudes = [self._watchdog.magnitudes(values) for values in rows.values()]
         # In the place where replays write them.
         self._magnitudes[self._turn].copy_(torch.cat(magnitudes))
 

@@ -210,7 +210,7 @@ def _problem(
             _written(looped, theta[k], tuple(array[k] for array in arrays)) for k in (first, last)
         )
         pairs = zip((together[first], together[last]), alone, strict=True)
-        if others and all(_agree(one[0], other[0], sizes, largest) for one, other in pairs):
+        if others and all(_agree(x[0], y[0], sizes, largest) for x, y in pairs):
             return None
     return "clients go one by one (at once, their gradients would be others)"
 
@@ -235,10 +235,10 @@ def _written(backend: GradientBackend, theta: Tensor, arrays: Part) -> Tensor:
     return out
 
 
-def _agree(found: Tensor, expected: Tensor, sizes: Sequence[int], tolerance: float) -> bool:
+def _agree(gradient: Tensor, expected: Tensor, sizes: Sequence[int], tolerance: float) -> bool:
     """Whether two gradients [P] agree in each parameter; of small ones rounding is left out."""
     sizes = list(sizes)
-    error = torch.split(found - expected, sizes)
+    error = torch.split(gradient - expected, sizes)
     errors = torch.stack([torch.linalg.vector_norm(piece) for piece in error])
     norms = torch.stack([torch.linalg.vector_norm(p) for p in torch.split(expected, sizes)])
     # Not "none is larger": NaN would be allowed.

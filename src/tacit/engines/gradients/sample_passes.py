@@ -277,7 +277,7 @@ def check_separable(trial: Trial) -> None:
     alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
     try:
         together = _gradient(loss, theta, some)
-        each = torch.stack([_gradient(loss, theta, one) for one in alone])
+        each = torch.stack([_gradient(loss, theta, sample) for sample in alone])
     except Exception as error:  # users' losses raise many kinds
         raise Misuse(
             f"The loss cannot be tried on made-up samples ({first_line(error)}), and trying it on "
@@ -300,7 +300,7 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
         with torch.no_grad():
             together = loss.flat(theta, *pair)
             alone = ([array[k : k + 1] for array in pair] for k in range(2))
-            apart = torch.cat([loss.flat(theta, *one) for one in alone])
+            apart = torch.cat([loss.flat(theta, *sample) for sample in alone])
         close = _close(together, apart, apart.abs().max())
         problem = "" if close else "its output depends on the rest of the batch"
     except Exception as error:  # BatchNorm refuses a batch of one sample
@@ -343,7 +343,7 @@ def _gradient(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
     return torch.autograd.grad(loss(point, *arrays), point)[0]
 
 
-def _close(one: Tensor, other: Tensor, scale: Tensor) -> bool:
+def _close(x: Tensor, y: Tensor, scale: Tensor) -> bool:
     """Whether two tensors agree to half of the digits of `scale`; NaN is not compared."""
-    tolerance = torch.finfo(one.dtype).eps ** 0.5
-    return not bool((one - other).abs().max() > tolerance * scale)
+    tolerance = torch.finfo(x.dtype).eps ** 0.5
+    return not bool((x - y).abs().max() > tolerance * scale)

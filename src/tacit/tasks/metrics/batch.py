@@ -93,7 +93,7 @@ def read_classes(criterion: Criterion, output: Tensor, targets: Tensor) -> Class
 
 def read_numbers(output: Tensor, targets: Tensor) -> NumberBatch:
     """The predictions of a regression: one row per sample."""
-    pair = (one.double().reshape(len(one), -1) for one in (output, targets))
+    pair = (x.double().reshape(len(x), -1) for x in (output, targets))
     return NumberBatch(*pair)
 
 

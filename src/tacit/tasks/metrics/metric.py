@@ -229,16 +229,16 @@ def find_metrics(given: Metrics | None, key: str = "metrics") -> tuple[Metric, .
     items: Iterable[tuple[Any, Any]] = (
         given.items() if isinstance(given, Mapping) else ((name, name) for name in given)
     )
-    found = {name: _find(name, value, key) for name, value in items}
-    return tuple(found.values())
+    by_name = {name: _find(name, value, key) for name, value in items}
+    return tuple(by_name.values())
 
 
 def check_kind(metrics: Iterable[Metric], kind: Kind, key: str = "metrics") -> None:
     """Raise Misuse if a metric does not fit what the model predicts."""
     for metric in metrics:
         if metric.kinds and kind not in metric.kinds:
-            wanted = " or ".join(_PREDICTIONS[one] for one in sorted(metric.kinds))
-            fitting = [one.name for one in METRICS.values() if kind in one.kinds]
+            wanted = " or ".join(_PREDICTIONS[kind] for kind in sorted(metric.kinds))
+            fitting = [other.name for other in METRICS.values() if kind in other.kinds]
             remedy = f"Choose {', '.join(fitting)}" if fitting else "Choose loss"
             if kind != "tokens" and metric.kinds & _CLASSES:
                 remedy += "; classes are whole numbers, with cross-entropy as the loss"
