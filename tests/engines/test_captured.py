@@ -45,10 +45,7 @@ def captured(simulation, algorithm, watchdog):
 
 
 # Clients with parts of one size read their samples in another way, whatever the algorithm.
-ALIKE = (
-    *("dsgt", "lppa fresh, local steps", "pdmm", "defl-vp private", "fedavg adam", "decor"),
-    *("private-sgd", "private-sgd clients"),
-)
+ALIKE = ("lppa fresh, local steps", "pdmm", "private-sgd", "private-sgd clients")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from hosting import rows_of, run_apart, run_together
 
@@ -36,10 +35,8 @@ from tacit.algorithms.push_sum import PushSum
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.algorithms.splitting import Splitting
 from tacit.compression import QSGD, Identity, RandK, for_signs
-from tacit.core import native
 from tacit.core.fixed_point import RESERVED
 from tacit.core.randomness import Philox
-from tacit.engines import product
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.privacy.matrix_step import MatrixStep
@@ -783,12 +780,12 @@ for kind in (PDMM, ADMM):
 TRACKING_RUNS = [(case, graph) for case in TRACKING for graph in ("random", "random directed")]
 # Only the columns of its weights sum to one.
 GRAPHS["shares"] = tacit.Topology.random_directed(N, 0.4, seed=2).mixing("out-degree")
-# Every case on a graph with batches and on another one with full gradients.
+# Every case on a graph with batches, and one of each algorithm on another with full gradients.
 BATCHED, FULL = (BATCH, "stacked"), (None, "looped")
 RUNS = [(case, "random", *BATCHED) for case in CASES]
-RUNS += [(case, "ring", *FULL) for case in CASES]
+FIRST_CASES = {algorithm.name: case for case, algorithm in reversed(CASES.items())}
+RUNS += [(case, "ring", *FULL) for case in FIRST_CASES.values()]
 RUNS += [(case, "random directed", *BATCHED) for case in TRACKING]
-RUNS += [(case, "directed ring", *FULL) for case in TRACKING]
 RUNS += [(case, "shares", *BATCHED) for case in CASES if case.startswith("push-sum")]
 
 
@@ -848,29 +845,6 @@ def test_stacked_rows_follow_the_equations(case, graph, batch_size, gradients):
     for expected in states[1:]:
         simulation.step()
         compare(simulation.state, expected)
-
-
-FIRST_CASES = {algorithm.name: case for case, algorithm in reversed(CASES.items())}
-SPARSE_RUNS = [(case, "random") for case in FIRST_CASES.values()]
-SPARSE_RUNS += [(case, "random directed") for case in FIRST_CASES.values() if case in TRACKING]
-
-
-@pytest.mark.parametrize(("case", "graph"), SPARSE_RUNS)
-@pytest.mark.parametrize("compiled", [True, False])
-def test_sparse_products_follow_the_equations_too(case, graph, compiled, monkeypatch):
-    """As on larger and sparser graphs: row by row in compiled loops, or by slots."""
-    algorithm, task = prepared(case, graph, BATCH)
-    setting = Setting(algorithm, task, GRAPHS[graph], SEED, gradients="looped")
-    simulation = Simulation(setting)
-    with monkeypatch.context() as patch:
-        patch.setattr(product, "DENSE", -1)
-        patch.setattr(native, "supports", lambda rows: compiled)
-        weights = sp.csr_array(GRAPHS[graph].weights)
-        simulation.net._weights = product.Product(weights, torch.float64, "cpu")
-    simulation.start()
-    for _ in range(STEPS):
-        simulation.step()
-    compare(simulation.state, reference(case, graph, BATCH)[-1])
 
 
 # --- hosting some of the rows ---

@@ -63,13 +63,12 @@ def tensors_held(algorithm, strategy="looped"):
     return grown / (4 * CLIENTS * (large - small))
 
 
-@pytest.mark.parametrize("strategy", ["looped", "stacked"])
-@pytest.mark.parametrize("local_steps", [1, 3])
+@pytest.mark.parametrize(("strategy", "local_steps"), [("looped", 1), ("stacked", 3)])
 def test_gradient_tracking_holds_four_tensors(strategy, local_steps):
     assert 3.9 < tensors_held(DSGT(lr=0.01, local_steps=local_steps), strategy) < 4.1
 
 
-@pytest.mark.parametrize(("fresh", "local_steps"), [(False, 1), (False, 3), (True, 1)])
+@pytest.mark.parametrize(("fresh", "local_steps"), [(False, 3), (True, 1)])
 def test_lossless_aggregation_holds_four_tensors(fresh, local_steps):
     assert 3.9 < tensors_held(LPPA(lr=0.01, fresh=fresh, local_steps=local_steps)) < 4.1
 

@@ -7,40 +7,38 @@ import torch
 from capturable import capture_on_cpu
 from hosting import rows_of, run_apart, run_together
 from rank_workers import Workers
-from small_modules import ALGORITHMS, CLIENTS, GRAPH, MODULES, SEED, STEPS, module_case
+from small_modules import CLIENTS, GRAPH, MODULES, SEED, STEPS, module_case
 
 from tacit import Setting, Simulation
 from tacit.algorithms.algorithm import tensors_of
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, copied_state
-from tacit.engines.gradients.client_passes import PASSES
 from tacit.engines.watchdog import Watchdog
 
 # Backends and engines sum in different orders.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+# Every module with gradients of clients and of samples, every way to communicate with one module.
+CASES = [(label, name) for label in ("mix", "total") for name in MODULES]
+CASES += [("mix, local steps", "transformer"), ("send", "resnet"), ("average", "encoder layer")]
 
 
-@pytest.fixture(scope="module", params=MODULES)
-def name(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=ALGORITHMS)
-def label(request):
+@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+def case(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def together(label, name):
+def together(case):
     """The states of all clients in one process, gradients client by client, and the messages."""
-    return run_together(*module_case(label, name), GRAPH, STEPS, SEED)
+    return run_together(*module_case(*case), GRAPH, STEPS, SEED)
 
 
-def started(label, name, strategy):
-    algorithm, task = module_case(label, name)
-    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=SEED, gradients=strategy))
+def started(case, strategy, **options):
+    algorithm, task = module_case(*case)
+    setting = Setting(algorithm, task, GRAPH, seed=SEED, gradients=strategy, **options)
+    simulation = Simulation(setting)
     simulation.start()
     return simulation
 
@@ -51,35 +49,34 @@ def advanced(simulation, steps=STEPS):
     return simulation
 
 
-def assert_close(found, expected):
-    found, expected = tensors_of(found), tensors_of(expected)
-    assert found.keys() == expected.keys()
-    for field, rows in expected.items():
-        torch.testing.assert_close(found[field], rows, **CLOSE)
+def assert_close(state, expected):
+    rows, expected = tensors_of(state), tensors_of(expected)
+    assert rows.keys() == expected.keys()
+    for field, others in expected.items():
+        torch.testing.assert_close(rows[field], others, **CLOSE)
 
 
-@pytest.mark.parametrize("strategy", [one for one in PASSES if one != "looped"])
-def test_every_backend(label, name, strategy, together):
+def test_all_clients_at_once(case, together):
     states, _ = together
-    assert_close(advanced(started(label, name, strategy)).state, states[-1])
+    assert_close(advanced(started(case, "stacked")).state, states[-1])
     # The models learn something: otherwise everything would agree.
     assert float((states[-1].theta - states[0].theta).abs().max()) > 1e-4
 
 
-def test_a_client_apart_from_the_others(label, name, together):
+def test_a_client_apart_from_the_others(case, together):
     """As a node hosts it; its neighbours' messages are replayed."""
     states, recording = together
     client = CLIENTS - 1
-    found = run_apart(*module_case(label, name), GRAPH, STEPS, SEED, [client], recording)
-    for ours, theirs in zip(found, states, strict=True):
+    apart = run_apart(*module_case(*case), GRAPH, STEPS, SEED, [client], recording)
+    for ours, theirs in zip(apart, states, strict=True):
         for field, rows in rows_of([client], theirs, GRAPH).items():
             torch.testing.assert_close(tensors_of(ours)[field], rows, **CLOSE)
 
 
-def test_a_captured_iteration(label, name, together, monkeypatch):
+def test_a_captured_iteration(case, together, monkeypatch):
     """As a GPU replays it, here by the CPU."""
     monkeypatch.setattr(native, "_library", lambda: None)
-    simulation = advanced(started(label, name, "stacked"), 1)
+    simulation = advanced(started(case, "stacked"), 1)
     state = [copied_state(simulation.state)]
     replayed = CapturedStep(simulation.algorithm, simulation.here, state.pop(), Watchdog())
     capture_on_cpu(replayed)
@@ -95,34 +92,30 @@ def ranks(tmp_path_factory):
     workers.close()
 
 
-@pytest.mark.parametrize("strategy", ["looped", "stacked"])
-def test_ranks(ranks, label, name, strategy, together):
-    first, _ = ranks.do("follow_module", label, name, strategy)
-    for found, state in zip(first, together[0], strict=True):
+def test_ranks(ranks, case, together):
+    first, _ = ranks.do("follow_module", *case, "stacked")
+    for rows, state in zip(first, together[0], strict=True):
         expected = tensors_of(state)
-        assert found.keys() == expected.keys()
-        for field, rows in expected.items():
-            torch.testing.assert_close(torch.from_numpy(found[field]), rows, **CLOSE)
+        assert rows.keys() == expected.keys()
+        for field, others in expected.items():
+            torch.testing.assert_close(torch.from_numpy(rows[field]), others, **CLOSE)
 
 
 @needs_gpu
-def test_a_gpu(label, name, together):
-    algorithm, task = module_case(label, name)
-    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=SEED, device="cuda"))
-    simulation.start()
-    advanced(simulation)
+def test_a_gpu(case, together):
+    simulation = advanced(started(case, "auto", device="cuda"))
     assert simulation.captured, simulation.why_not_captured
     for field, rows in tensors_of(together[0][-1]).items():
-        found = getattr(simulation.state, field).cpu()
-        torch.testing.assert_close(found, rows, rtol=1e-6, atol=1e-8)
+        on_cpu = getattr(simulation.state, field).cpu()
+        torch.testing.assert_close(on_cpu, rows, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("label", ["mix", "total"], indirect=True)
+@pytest.mark.parametrize("label", ["mix", "total"])
+@pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(
     ("device", "precision", "strategy"),
     [
         ("cpu", "float32", "stacked"),
-        ("cpu", "float32", "looped"),
         ("cpu", "bf16", "stacked"),
         *(
             pytest.param("cuda", precision, strategy, marks=needs_gpu)
@@ -140,5 +133,5 @@ def test_the_same_bits_twice(label, name, device, precision, strategy):
         simulation = Simulation(replace(setting, precision=precision))
         simulation.start()
         states.append(tensors_of(advanced(simulation).state))
-    one, two = states
-    assert all(torch.equal(rows, two[field]) for field, rows in one.items())
+    first, second = states
+    assert all(torch.equal(rows, second[field]) for field, rows in first.items())

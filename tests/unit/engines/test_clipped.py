@@ -108,10 +108,11 @@ COUNTS = [(7, 3, 4), (0, 9, 1), (0, 0, 2), (5, 0, 0), (1, 1, 1)]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 0.5), (torch.float32, 0.5), (torch.float64, 1e9)]
+)
+@pytest.mark.parametrize("counts", COUNTS[:3])
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("bound", [0.5, 1e9])
 def test_every_backend_sums_clipped_gradients(way, dtype, counts, shared, bound):
     task = task_of(module_of(CNN, dtype), IMAGE)
     theta = scattered(task)
@@ -190,7 +191,7 @@ def tensor_operations(monkeypatch):
 
 @pytest.mark.usefixtures("tensor_operations")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("counts", COUNTS[:2])
 @pytest.mark.parametrize("shared", [True, False])
 def test_tensor_operations_do_what_compiled_loops_do(dtype, counts, shared):
     task = task_of(module_of(CNN, dtype), IMAGE)

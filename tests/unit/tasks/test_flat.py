@@ -110,20 +110,6 @@ def test_weights_and_back(case):
     torch.testing.assert_close(flat(theta, x), module(x), rtol=0, atol=0)
 
 
-def test_gradient_is_that_of_the_ordinary_module(case):
-    module, x = case
-    flat = FlatModule(module)
-    theta = (flat.weights() * 1.5 + 0.1).requires_grad_()
-    (gradient,) = torch.autograd.grad(flat(theta, x).square().mean(), theta)
-    ordinary = copy.deepcopy(module)
-    with torch.no_grad():
-        for p, piece in zip(trainable(ordinary), theta.detach().split(flat.sizes), strict=True):
-            p.copy_(piece.view_as(p))
-    ordinary(x).square().mean().backward()
-    expected = torch.cat([p.grad.flatten() for p in trainable(ordinary)])
-    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-14)
-
-
 def test_the_users_module_does_not_change(case):
     module, x = case
     before = copy.deepcopy(module.state_dict())
