@@ -79,10 +79,10 @@ def test_replaying_gives_what_computing_gives(name, batch_size):
     assert_same(replayed.state, straight.state)
 
 
-@pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
 @pytest.mark.parametrize(("name", "batch_size"), CASES)
-def test_clients_apart_draw_what_they_draw_together(name, batch_size, ids):
+def test_clients_apart_draw_what_they_draw_together(name, batch_size):
     algorithm, task = case(name, batch_size)
+    ids = [1, 2, 5]
     together, recording = run_together(algorithm, task, GRAPH, 5, 3)
     apart = run_apart(algorithm, task, GRAPH, 5, 3, ids, recording, lazily=True)
     for state, all_clients in zip(apart, together, strict=True):
@@ -151,38 +151,6 @@ def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(way):
     assert not torch.allclose(everything, clipped(list(range(9)), number=6))
 
 
-def test_samples_are_still_found_to_influence_each_other():
-    module = nn.Sequential(
-        nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Dropout(0.5),
-        nn.Linear(4, 2),
-    )  # fmt: skip
-    parts = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(2)]
-    task = tacit.Task(module, parts, batch_size=4)
-    loader = task.loader(torch.arange(2), 3, "cpu")
-    hosted = HostedObjective(task, [0, 1], loader, "looped", 3, "cpu")
-    drawn = PoissonSample(torch.arange(4), torch.tensor([2, 2]), torch.tensor([8, 8]), 0.5)
-    with pytest.raises(tacit.Misuse, match="by itself"):
-        hosted.clipped_sum_of(hosted.theta0(), drawn, 1.0)
-
-
-def test_dropout_that_mixes_the_samples_up_is_refused():
-    """Where rows of all samples alternate, a mask of consecutive rows is not that of a sample."""
-
-    class Alternating(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.dropout, self.last = nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)
-
-        def forward(self, x):
-            rows = self.first(x).transpose(0, 1).flatten(0, 1)
-            steps = self.dropout(rows).unflatten(0, (x.shape[1], x.shape[0]))
-            return self.last(steps.mean(0))
-
-    parts = [(torch.randn(8, 5, 3), torch.arange(8) % 2) for _ in range(N)]
-    with pytest.raises(tacit.Misuse, match="order of its own"):
-        tacit.Task(Alternating(), parts, batch_size=4)
-
-
 def test_models_are_evaluated_without_draws():
     task = random_task(N)
     simulation = advanced(tacit.DSGT(lr=0.1), task, 2)
@@ -232,19 +200,6 @@ def test_canaries_among_the_samples_of_a_model_with_dropout():
     assert found.lower.coins == 20
 
 
-def test_gradients_of_augmented_images():
-    """Images are those of a loop."""
-    parts = [(torch.rand(9, 1, 6, 6).double(), torch.arange(9) % 2) for _ in range(N)]
-    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2)).double()
-    augment = tacit.Augment(crop=2, flip=True)
-    task = tacit.Task(module, parts, batch_size=3, augment=augment)
-    algorithm = tacit.DSGT(lr=0.1)
-    together = advanced(algorithm, task, 5, "stacked").state
-    assert_same(together, advanced(algorithm, task, 5, "looped").state)
-    plain = tacit.Task(module, parts, batch_size=3)
-    assert not torch.allclose(together.theta, advanced(algorithm, plain, 5).state.theta, atol=1e-3)
-
-
 def test_an_audit_compares_with_the_images_that_gradients_saw():
     parts = [(torch.rand(8, 1, 6, 6), torch.arange(8) % 2) for _ in range(N)]
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2))
@@ -264,20 +219,6 @@ def test_an_audit_compares_with_the_images_that_gradients_saw():
     found = tacit.audit(run, "curious(1)", heat_map=False, iterations=2)
     (score,) = [r.score for r in found.results[0].reconstructions if r.kind == "gradient"][:1]
     assert float(score.attack.mse.mean()) < 1e-9
-
-
-def test_all_backends_clip_the_same_gradients():
-    task = random_task(1)
-    found = []
-    for way in ("taped", "looped"):
-        loader = task.loader(torch.tensor([0]), 3, "cpu")
-        hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
-        sums = ClippedSums(SampleBackend.of(task, way), loader, hosted.pool)
-        hosted.__dict__["_clipped_sums"] = sums
-        drawn = PoissonSample(torch.arange(9), torch.tensor([9]), torch.tensor([9]), 1.0, 2)
-        found.append(hosted.clipped_sum_of(hosted.theta0(), drawn, 0.05))
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, rtol=1e-9, atol=1e-12)
 
 
 def test_dropout_of_nothing_needs_no_keys():

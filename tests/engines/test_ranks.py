@@ -187,10 +187,6 @@ def test_mixing_on_larger_graphs(group, graph, ranks):
         assert volumes[0] == {"ring": 4, "torus": 48}[graph]
 
 
-def test_a_ring_is_cut_once_per_rank(group, ranks):
-    assert group.do("traffic", "ring", 1, torch.float64)[0][2:] == (2 * ranks, 2 * ranks)
-
-
 # Rows of clients only, rows of edges too, and rows that are equal at all clients.
 @pytest.mark.parametrize("label", ["lppa", "pdmm", "private-sgd, momentum"])
 def test_checkpoints_continue_with_another_number_of_ranks(groups, label, tmp_path):
