@@ -78,10 +78,11 @@ class ClassCounts:
 
     def expand(self, count: int) -> ClassCounts:
         """The counts of one model, as those of `count` equal ones."""
-        counts = (self.correct, self.predicted, self.actual)
         matrix = self.confusion
         return ClassCounts(
-            *(count_of.expand(count, -1) for count_of in counts),
+            self.correct.expand(count, -1),
+            self.predicted.expand(count, -1),
+            self.actual.expand(count, -1),
             None if matrix is None else matrix.expand(count, -1, -1),
         )
 
