@@ -1,6 +1,5 @@
 """Own tables on the command line: run, resume, grid, audit and schemas."""
 
-import csv
 import json
 import os
 import random
@@ -97,34 +96,6 @@ def test_from_tables_to_reports(tacit_here, clinics):
         assert str(clinics) not in text
         assert "{client}.csv" in text
     assert not any(client in facts for client in summary["names"])
-
-
-def test_an_export_says_how_rows_become_inputs(tacit_here, clinics):
-    config, out, model = clinics / "clinics.toml", clinics / "out", clinics / "m.safetensors"
-    assert tacit_here("run", config, "--out", out).code == 0
-    assert tacit_here("export", out, "--client", "south", "--out", model).code == 0
-    facts = json.loads((clinics / "m.safetensors.json").read_text())
-    features = facts["preprocessing"]["features"]
-    assert [(one["column"], one.get("category")) for one in features] == [
-        ("age", None),
-        ("ward", "A"),
-        ("ward", "B"),
-    ]
-
-    def inputs(row):
-        for one in features:
-            value = row[one["column"]]
-            if "category" in one:
-                yield float(value == one["category"])
-            else:
-                yield (float(value) - one["mean"]) / one["std"] if value else 0.0
-
-    with open(clinics / "sites" / "south.csv") as file:
-        rows = sorted(list(inputs(row)) for row in csv.DictReader(file))
-    dataset = tacit.data.from_tables(str(clinics / "sites/{client}.csv"), label="outcome")
-    south = dataset.clients.index("south")
-    x = torch.cat([dataset.client_parts[south][0], dataset.client_tests[south][0]])
-    assert sorted(x.tolist()) == [pytest.approx(row, abs=1e-6) for row in rows]
 
 
 OWN_ROWS = """

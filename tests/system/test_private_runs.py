@@ -63,10 +63,3 @@ def test_noise_for_no_iteration_is_a_failure(tacit_here, tmp_path):
     assert answer.code == 1
     assert_mentions(answer.err, "noise_multiplier = 0.2 allows no iteration", "Give more noise")
     assert not (tmp_path / "run").exists()
-
-
-def test_an_old_clipping_bound_says_where_it_is_now(tacit_here, tmp_path):
-    (tmp_path / "private.toml").write_text(PRIVATE.replace("lr = 0.5", "lr = 0.5, clip = 0.2"))
-    answer = tacit_here("run", "private.toml", "--out", "run")
-    assert answer.code == 2
-    assert_mentions(answer.err, "not an option of private-sgd", "[privacy] clip = 0.2")

@@ -130,7 +130,9 @@ def test_divergence_ends_with_exit_code_1_and_what_to_try(tacit_here, config, tm
     assert len(history("out")) == 3
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["data", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["run", "-h"], ["federation", "create", "--help"]]
+)
 def test_help_is_printed(tacit_here, arguments):
     answer = tacit_here(*arguments)
     assert answer.code == 0

@@ -238,6 +238,7 @@ def test_a_class_that_is_no_model_is_not_called(tiny, tmp_path):
             ["data.limit_trian is not an option", "Did you mean 'limit_train'?"],
         ),
         ("data.download=false", ["data.download is not an option"]),
+        ("model.shape=[3]", ["[model]", "shape is set", "Remove it"]),
         ("partition.kind=dirichle", ["[partition]", "'dirichle'", "dirichlet"]),
         ("partition.kind=dirichlet", ["[partition]", "dirichlet needs alpha"]),
         ("partition.alpha=0.5", ["[partition]", "iid has no option 'alpha'"]),

@@ -1,9 +1,13 @@
+import tomllib
+
 import pytest
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.algorithms.algorithm import options_of
 from tacit.config.algorithms import make_algorithm
+from tacit.config.build import build
+from tacit.config.loading import make_config
 from tacit.config.options import (
     import_object,
     make_option,
@@ -272,3 +276,49 @@ def test_parts_of_algorithms_are_made_from_tables_and_names():
     assert "algorithm.noise.scale" in misuse_message(
         algorithm, "pdmm", noise="gaussian"
     )  # a name that does not say it all
+
+
+DEFL = 'name = "defl-vp"\nlr = 0.1\n'
+RMS = 'name = "dsg-rms"\nlr = 0.1\n'
+PDMM = 'name = "pdmm"\n'
+IMPOSSIBLE_OPTIONS = [
+    (DEFL + "epsilon = 0.0", ["[algorithm]", "epsilon is 0.0", "at least 1e-06"]),
+    (DEFL + "epsilon = -1.0", ["epsilon is -1.0", "at least 1e-06"]),
+    (DEFL + "alpha = 1.5", ["alpha is 1.5", "at most 1"]),
+    (DEFL + "alpha = 0.0", ["alpha is 0.0", "above 0"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10000 }',
+     ["[algorithm]", "k = 10000", "6370 numbers", "up to 6370"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10, fraction = 0.1 }',
+     ["both of fraction and k", "Give one"]),
+    (DEFL + 'codec = { codec = "rand-k", fraction = 0.0 }',
+     ["algorithm.codec", "fraction", "above 0 and at most 1"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 9, values = "qsdg" }',
+     ["algorithm.codec.values", "Did you mean 'qsgd'?"]),
+    (DEFL + 'codec = "qsdg"', ["algorithm.codec.codec = 'qsdg'", "Did you mean 'qsgd'?"]),
+    (DEFL + 'codec = { codec = "qsgd", bits = 3 }', ["algorithm.codec", "bits", "2, 4, 8 or 16"]),
+    (DEFL + "private_variates = true\nrandomized_response = false",
+     ["private_variates", "randomized_response"]),
+    (DEFL + "momentum = 1.0", ["momentum is 1.0", "below 1"]),
+    (PDMM + "rho = 0.0", ["rho is 0.0", "above 0"]),
+    (PDMM + 'noise = { law = "gaussian", scale = -1.0 }',
+     ["algorithm.noise", "-1.0", "at least 0"]),
+    (PDMM + 'solver = "exakt"', ["algorithm.solver.solver", "Did you mean 'exact'?"]),
+    (PDMM + 'solver = "exact"', ["[algorithm]", "minimisers", "quadratic"]),
+    (PDMM + 'solver = { solver = "inner", mu = 0.0 }', ["algorithm.solver", "mu", "above 0"]),
+    (PDMM + "lr = 0.1", ["algorithm.lr is not an option of pdmm"]),
+    (RMS + 'matrix = { structure = "dense" }', ["6,370 parameters", "40,576,900", '"upper"']),
+    (RMS + "matrix = { deviation = -0.1 }", ["algorithm.matrix", "-0.1", "at least 0"]),
+    (RMS + "matrix = 0.1", ["algorithm.matrix = 0.1", "not a table"]),
+    (RMS + "protection = 0.1", ["algorithm.protection = 0.1", 'kind = "norm"']),
+    (RMS + 'protection = { kind = "norm", tau = "x" }',
+     ["algorithm.protection.tau = 'x'", "number"]),
+    ('name = "edsg"\nlr = 0.1', ["[graph]", "edsg", "positive definite", "lazy=True"]),
+    ('name = "d-psgd"\nlr = 0.1\norder = "both"',
+     ["algorithm.order = 'both'", "'combine-then-adapt'"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "words"), IMPOSSIBLE_OPTIONS)
+def test_options_that_an_algorithm_or_its_part_refuses(tiny, section, words):
+    values = tiny("graph.clients=4").as_dict() | {"algorithm": tomllib.loads(section)}
+    assert_mentions(misuse_message(build, make_config(values)), *words)

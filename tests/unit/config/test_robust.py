@@ -6,7 +6,6 @@ import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.config.build import build
 from tacit.config.loading import make_config
-from tacit.experiment.run import run
 from tacit.peer.federation.agreed_settings import check_runnable
 
 BASE = {
@@ -54,14 +53,3 @@ def test_allow_inexact_gives_a_caution():
     config = configured({"allow_inexact": True}, algorithm={"name": "lppa", "lr": 0.1})
     graph = build(config).graph
     assert_mentions(" ".join(check_runnable(config, graph)), "robust mixing", "mask")
-
-
-def test_a_run_resumes_from_its_checkpoint(tmp_path):
-    whole = run(configured({}), tmp_path / "whole")
-    folder, first = tmp_path / "part", tmp_path / "part/checkpoints"
-    run(configured({}), folder)
-    # As after a kill between the two rounds.
-    (folder / "summary.json").unlink()
-    (first / "step-000000002.safetensors").unlink()
-    again = run(configured({}), folder, resume=True)
-    assert again.summary["loss"] == whole.summary["loss"]

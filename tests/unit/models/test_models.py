@@ -42,6 +42,19 @@ def test_cnn2_options(padding):
     assert [layer.out_channels for layer in module if isinstance(layer, torch.nn.Conv2d)] == [3, 5]
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"filters": (0, 0)}, "filters is 0"),
+        ({"filters": (4,)}, r"filters is \(4,\).*two numbers"),
+        ({"padding": -3}, "padding is -3.*at least 0"),
+    ],
+)
+def test_impossible_cnn2(options, problem):
+    with pytest.raises(Misuse, match=problem):
+        models.build("cnn2", (1, 21, 28), 10, **options)
+
+
 def test_the_networks_for_private_training_have_their_published_sizes():
     assert parameters(models.build("tanh-cnn2", (1, 28, 28), 10)) == 26_010
     assert parameters(models.build("tanh-cnn6", (3, 32, 32), 10)) == 550_570
