@@ -108,8 +108,8 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
 
     `folder` holds the datasets. Give the `dataset` if it is loaded already.
     """
-    own, graph_section = config.task is None and config.data.is_own, config.graph
-    if own:
+    graph_section = config.graph
+    if config.task is None and config.data.is_own:
         dataset = dataset or load_data(config.data, folder, config.graph.options.get("clients"))
         graph_section = with_clients(config.graph, len(dataset.clients))
     elif config.task is None:

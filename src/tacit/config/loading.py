@@ -116,18 +116,18 @@ def _absolute_name(key: str, name: str, base: Path) -> str:
 
 def _explain(problem: ValidationError, origin: str) -> Misuse:
     """All errors in words, one for each key."""
-    found: dict[str, Misuse] = {}
+    problems: dict[str, Misuse] = {}
     for error in problem.errors():
         path = [str(part) for part in error["loc"]]
         # Where a key takes several types, the last part is the type that was tried.
         while len(path) > 2 and (path[-1] in ("int", "float", "str") or "[" in path[-1]):
             path.pop()
-        found.setdefault(".".join(path), _explain_error(error, path))
-    first, *others = found.values()
+        problems.setdefault(".".join(path), _explain_error(error, path))
+    first, *others = problems.values()
     if not others:
         return Misuse(f"{origin}: {first.problem}", first.remedy)
-    lines = "".join(f"  {misuse}\n" for misuse in found.values())
-    title = f"{origin} has {len(found)} problems:\n"
+    lines = "".join(f"  {misuse}\n" for misuse in problems.values())
+    title = f"{origin} has {len(problems)} problems:\n"
     return Misuse(title + lines, "All keys are in docs/reference/configuration.md.")
 
 

@@ -35,20 +35,20 @@ class NamedCode:
 
 def named_code(config: Config) -> list[NamedCode]:
     """Everything that runs when a configuration is used; nothing is imported to find it."""
-    found = [_find("algorithm.name", config.algorithm.name, ALGORITHMS)]
+    codes = [_find("algorithm.name", config.algorithm.name, ALGORITHMS)]
     # A codec is an option of any name, at any depth. A plugin's name counts wherever it stands.
     for text in _strings(config.algorithm.options):
         if (code := _find("algorithm: codec", text, CODECS)).package is not None:
-            found.append(code)
+            codes.append(code)
     for name in config.run.metrics or ():
         if ":" in name:
-            found.append(NamedCode("run.metrics", name, name))
+            codes.append(NamedCode("run.metrics", name, name))
     if config.task is not None:
-        return [*found, NamedCode("task.name", config.task.name)]
-    found.append(_find("model.name", config.model.name, MODELS))
+        return [*codes, NamedCode("task.name", config.task.name)]
+    codes.append(_find("model.name", config.model.name, MODELS))
     if (function := config.data.function) is not None:
-        return [*found, NamedCode("data.function", function, function)]
-    return [*found, _find("data.name", config.data.name, DATASETS, by_path=False)]
+        return [*codes, NamedCode("data.function", function, function)]
+    return [*codes, _find("data.name", config.data.name, DATASETS, by_path=False)]
 
 
 def _find(key: str, name: str, registry: Registry[Any], *, by_path: bool = True) -> NamedCode:

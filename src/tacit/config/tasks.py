@@ -20,7 +20,7 @@ from tacit.config.own_data import check_named_keys, load_own_data
 from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.randomness import derive_key
-from tacit.data.partitions import WITHOUT_CLASSES, Partition, partition
+from tacit.data.partitions import Partition
 from tacit.tasks import Objective, Task, adaptive_filtering, localization
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.metrics.metric import Function, Metrics, find_metrics
@@ -138,17 +138,13 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
                 f"Set graph.clients = {len(dataset.clients)}, or leave it out.",
             )
         return Partition(dataset.owners, "own", "each client's own")
-    if dataset.target is not None and section.kind not in WITHOUT_CLASSES:
-        problem = f"partition.kind = {section.kind!r} divides classes, but the label is a number."
-        raise Misuse(problem, 'Choose "iid" or "quantity".')
     for key, value in section.options.items():
         validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
     with prefix_errors("[partition]"):
-        return partition(
+        return dataset.train.partition(
             section.kind,
-            dataset.train.y.numpy(),
             clients,
-            seed=config.run.seed if section.seed is None else section.seed,
+            config.run.seed if section.seed is None else section.seed,
             minimum=config.run.batch_size,
             **section.options,
         )

@@ -96,7 +96,12 @@ class Split:
         """
         chosen: Any = division
         if isinstance(division, str):
-            chosen = self._partition(division, clients, seed, options)
+            if clients is None:
+                raise Misuse(
+                    "The number of clients is not given.",
+                    f'Give it: parts("{division}", clients=5).',
+                )
+            chosen = self.partition(division, clients, seed, **options)
         elif clients is not None or options:
             given = "clients" if clients is not None else next(iter(options))
             raise Misuse(
@@ -107,13 +112,8 @@ class Split:
         rows = torch.arange(len(self))
         return [ClientPart.of(self, rows[index]) for index in indices]
 
-    def _partition(
-        self, name: str, clients: int | None, seed: int, options: dict[str, Any]
-    ) -> Partition:
-        if clients is None:
-            raise Misuse(
-                "The number of clients is not given.", f'Give it: parts("{name}", clients=5).'
-            )
+    def partition(self, name: str, clients: int, seed: int = 0, **options: Any) -> Partition:
+        """Divide the samples among clients by the name of a partition: see `parts`."""
         if self.numeric and name not in WITHOUT_CLASSES:
             raise Misuse(
                 f"The partition {name!r} divides classes, but the label is a number.",
@@ -212,17 +212,17 @@ class Dataset:
         kept: list[tuple[Tensor, Tensor]] = []
         held: list[tuple[Tensor, Tensor]] = []
         every = self.owners or (torch.arange(len(self.train)),)
-        for own, name in zip(every, self.clients or map(str, range(len(every))), strict=True):
-            if not (is_number(share) and 0 < round(share * len(own)) < len(own)):
+        for rows, name in zip(every, self.clients or map(str, range(len(every))), strict=True):
+            if not (is_number(share) and 0 < round(share * len(rows)) < len(rows)):
                 whose = "training samples of a client" if self.owners else "training samples"
                 raise Misuse(
-                    f"validation is {share!r} of {len(own):,} {whose}.",
+                    f"validation is {share!r} of {len(rows):,} {whose}.",
                     "Give a share between 0 and 1, such as 0.2.",
                 )
-            labels = self.train.y[own].numpy()
+            labels = self.train.y[rows].numpy()
             out = torch.from_numpy(held_out(labels, share, seed, f"validation of {name}"))
-            for rows, part in ((kept, own[~out]), (held, own[out])):
-                rows.append((self.train.x[part], self.train.y[part]))
+            for pairs, part in ((kept, rows[~out]), (held, rows[out])):
+                pairs.append((self.train.x[part], self.train.y[part]))
         (train, owners), (test, test_owners) = join(kept), join(held)
         note = f"evaluated on {len(test):,} validation samples, not on the test samples"
         note = f"{self.note}; {note}" if self.note else note

@@ -37,19 +37,19 @@ def search_folders(source: DatasetSource, base: Path) -> list[Path]:
     """
     if not source.layouts:
         return []
-    own = base / source.folder
-    return [own] if base.name in _FOLDERS - {source.folder} else [own, base]
+    folder = base / source.folder
+    return [folder] if base.name in _FOLDERS - {source.folder} else [folder, base]
 
 
 def locate(source: DatasetSource, folders: list[Path]) -> LocatedFiles | None:
     """The first complete layout in these folders, else the fullest incomplete one, else None."""
     if not source.layouts:
         return LocatedFiles("", {}, complete=True)
-    found = [
+    matches = [
         match for folder in folders for each in source.layouts if (match := _match(each, folder))
     ]
-    complete = [match for match in found if match.complete]
-    return next(iter(complete), max(found, key=lambda match: len(match.paths), default=None))
+    complete = [match for match in matches if match.complete]
+    return next(iter(complete), max(matches, key=lambda match: len(match.paths), default=None))
 
 
 def locate_or_fetch(source: DatasetSource, base: Path, download: bool) -> LocatedFiles:

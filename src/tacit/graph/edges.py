@@ -71,8 +71,8 @@ def canonical(edges: Any, n: int, directed: bool) -> Edges:
 def missing(sources: Edges, targets: Edges, edges: Edges, n: int) -> npt.NDArray[np.bool_]:
     """Which of the pairs (source, target) are not among the canonical `edges`."""
     wanted, known = sources * n + targets, edges[:, 0] * n + edges[:, 1]
-    place = np.searchsorted(known, wanted)
-    return np.asarray(np.append(known, -1)[place] != wanted)
+    positions = np.searchsorted(known, wanted)
+    return np.asarray(np.append(known, -1)[positions] != wanted)
 
 
 def read_edges(path: str | Path) -> list[tuple[int, int]]:

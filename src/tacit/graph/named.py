@@ -69,7 +69,7 @@ def _named(name: str, clients: int) -> Graph | GraphSchedule:
     ]
     if required != ["n"]:
         raise Misuse(
-            f"The graph {name!r} needs {' and '.join(one for one in required if one != 'n')}.",
+            f"The graph {name!r} needs {' and '.join(name for name in required if name != 'n')}.",
             f"Give an object: tacit.Topology.{make.__name__}({', '.join(required)}).",
         )
     return make(clients).mixing()

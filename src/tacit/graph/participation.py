@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from tacit.core.checks import check_count, check_number, is_count
 from tacit.core.errors import Misuse
-from tacit.graph.draws import random_words
 from tacit.graph.edges import Edges
 
 Flags = npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ class Participation:
         check_number("share", self.share, above=0, at_most=1, example=0.5)
         check_count("delay", self.delay, at_least=0)
         object.__setattr__(self, "absences", tuple(self.absences))
-        if not all(isinstance(one, Absence) for one in self.absences):
+        if not all(isinstance(absence, Absence) for absence in self.absences):
             raise Misuse(
                 f"absences is {self.absences!r}.",
                 "Give e.g. [tacit.Absence(client=3, first=10, last=20)].",
@@ -94,7 +94,7 @@ class Participation:
         if self.share < 1:
             parts.append(f"{self.share:.4g} of the clients take part in an iteration")
         if self.absences:
-            clients = sorted({one.client for one in self.absences})
+            clients = sorted({absence.client for absence in self.absences})
             parts.append(f"{_names(clients)} absent for some iterations")
         if self.delay:
             of = "" if self.stragglers is None else f" of {_names(self.stragglers)}"
@@ -108,7 +108,7 @@ class Participation:
 
     def check_clients(self, clients: int) -> None:
         """Raise Misuse if it names a client that does not exist."""
-        named = [one.client for one in self.absences] + list(self.stragglers or ())
+        named = [absence.client for absence in self.absences] + list(self.stragglers or ())
         if wrong := [client for client in named if client >= clients]:
             raise Misuse(
                 f"Participation names client {wrong[0]}, but there are {clients} clients.",
@@ -118,7 +118,7 @@ class Participation:
     def present(self, t: int, seed: int, clients: int) -> Flags:
         """Which clients take part in iteration t, [N]: at least one if any can."""
         present = np.ones(clients, dtype=np.bool_)
-        present[[one.client for one in self.absences if one.covers(t)]] = False
+        present[[absence.client for absence in self.absences if absence.covers(t)]] = False
         able = np.flatnonzero(present)
         if self.share == 1 or not len(able):
             return present
@@ -153,3 +153,10 @@ class Participation:
 
 def _names(clients: Sequence[int]) -> str:
     return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
+
+
+def random_words(seed: int, t: int, purpose: str, count: int) -> npt.NDArray[np.uint64]:
+    """Uniform 64-bit words [count], the same for the same arguments on every machine."""
+    key = hashlib.sha256(f"{purpose}/{seed}/{t}".encode()).digest()[:16]
+    words = np.random.Philox(key=np.frombuffer(key, dtype="<u8")).random_raw(count)
+    return np.asarray(words, dtype=np.uint64).reshape(count)

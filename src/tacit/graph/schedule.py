@@ -12,9 +12,9 @@ from scipy import sparse
 
 from tacit.core.checks import check_count, is_count
 from tacit.core.errors import Misuse
-from tacit.graph.draws import random_words
 from tacit.graph.edges import Edges, Weights, canonical
 from tacit.graph.graph import Graph, Topology
+from tacit.graph.participation import random_words
 from tacit.graph.weights import mixing_weights
 
 # Iterations of a function whose edges are collected into the union, unless another number is given.
@@ -83,11 +83,11 @@ class Phases(GraphSchedule):
         return [sum(lengths[:k]) for k in range(len(lengths))]
 
     def at(self, t: int, seed: int) -> Graph:
-        place = t % sum(length for _, length in self.phases)
+        remaining = t % sum(length for _, length in self.phases)
         for graph, length in self.phases:
-            if place < length:
+            if remaining < length:
                 return graph
-            place -= length
+            remaining -= length
         raise AssertionError("phases have positive lengths")
 
 
@@ -171,7 +171,7 @@ def as_schedule(graph: Any) -> tuple[Any, GraphSchedule | None]:
     schedules. Anything else is returned as it is.
     """
     if isinstance(graph, list | tuple):
-        graph = Phases([one if isinstance(one, tuple) else (one, 1) for one in graph])
+        graph = Phases([phase if isinstance(phase, tuple) else (phase, 1) for phase in graph])
     elif callable(graph) and not isinstance(graph, type):
         graph = GraphFunction(graph)
     return (graph.union, graph) if isinstance(graph, GraphSchedule) else (graph, None)
@@ -200,11 +200,11 @@ def _greedy_matching(pairs: Edges, n: int) -> Edges:
     chosen = []
     while len(pairs):
         first = np.full(n, len(pairs))
-        place = np.arange(len(pairs))
-        np.minimum.at(first, pairs[:, 0], place)
-        np.minimum.at(first, pairs[:, 1], place)
+        order = np.arange(len(pairs))
+        np.minimum.at(first, pairs[:, 0], order)
+        np.minimum.at(first, pairs[:, 1], order)
         # The first of all remaining pairs at both of its ends.
-        taken = (first[pairs] == place[:, None]).all(axis=1)
+        taken = (first[pairs] == order[:, None]).all(axis=1)
         chosen.append(pairs[taken])
         matched = np.zeros(n, dtype=bool)
         matched[pairs[taken]] = True

@@ -44,14 +44,14 @@ def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool
     n = weights.shape[0]
     if n == 1:
         return 0.0
-    found = _all_eigenvalues(weights, symmetric)
-    if found is not None:
-        return float(np.partition(np.abs(found), n - 2)[n - 2])
+    eigenvalues = _all_eigenvalues(weights, symmetric)
+    if eigenvalues is not None:
+        return float(np.partition(np.abs(eigenvalues), n - 2)[n - 2])
     # A doubly stochastic W is deflated by its first eigenvalue, as W − 11ᵀ/N.
     try:
         if not doubly_stochastic:
-            found = eigs(weights, k=3, return_eigenvectors=False, **_arpack(n))
-            return float(np.sort(np.abs(found))[-2])
+            eigenvalues = eigs(weights, k=3, return_eigenvectors=False, **_arpack(n))
+            return float(np.sort(np.abs(eigenvalues))[-2])
 
         def deflated(x: Vector) -> Vector:
             x = x.ravel()
@@ -59,9 +59,9 @@ def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool
 
         operator = LinearOperator((n, n), matvec=deflated, dtype=np.float64)
         if symmetric:
-            found = eigsh(operator, k=1, which="LM", return_eigenvectors=False, **_arpack(n))
+            eigenvalues = eigsh(operator, k=1, which="LM", return_eigenvectors=False, **_arpack(n))
         else:
-            found = eigs(operator, k=2, which="LM", return_eigenvectors=False, **_arpack(n))
+            eigenvalues = eigs(operator, k=2, which="LM", return_eigenvectors=False, **_arpack(n))
     except ArpackError as reason:
         raise Misuse(
             f"the spectral gap of these {n} clients was not found in {KRYLOV * RESTARTS} products "
@@ -69,18 +69,18 @@ def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool
             "Use fewer clients or a denser graph; "
             "rings, complete and exponential graphs have a closed form.",
         ) from reason
-    return float(np.abs(found).max())
+    return float(np.abs(eigenvalues).max())
 
 
 def smallest_eigenvalue(weights: Weights) -> float:
     """The smallest eigenvalue of a symmetric W."""
     n = weights.shape[0]
-    found = _all_eigenvalues(weights, symmetric=True)
-    if found is not None:
-        return float(found.real.min())
+    eigenvalues = _all_eigenvalues(weights, symmetric=True)
+    if eigenvalues is not None:
+        return float(eigenvalues.real.min())
     try:
-        found = eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))
-        return float(found[0])
+        eigenvalues = eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))
+        return float(eigenvalues[0])
     except ArpackError as reason:
         raise Misuse(
             f"the smallest eigenvalue of the weights of these {n} clients could not be computed "
@@ -100,8 +100,8 @@ def _all_eigenvalues(weights: Weights, symmetric: bool) -> npt.NDArray[np.inexac
 
 def gershgorin_bound(weights: Weights) -> float:
     """A number below every eigenvalue of a symmetric W: minᵢ (wᵢᵢ − Σⱼ≠ᵢ |wᵢⱼ|)."""
-    own = weights.diagonal()
-    return float((own + np.abs(own) - abs(weights).sum(axis=1)).min())
+    diagonal = weights.diagonal()
+    return float((diagonal + np.abs(diagonal) - abs(weights).sum(axis=1)).min())
 
 
 def _arpack(n: int, tolerance: float = 1e-10) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def mixing_weights(
     if not isinstance(rule, str) or rule not in RULES:
         raise unknown_name(f"mixing rule {rule!r} is unknown.", rule, RULES)
     parameters = inspect.signature(RULES[rule]).parameters.values()
-    accepted = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    accepted = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     for option in options:
         if option not in accepted:
             known = f"It takes {', '.join(accepted)}." if accepted else "It takes no options."
@@ -143,10 +143,10 @@ def check_weights(weights: Weights, edges: Edges, n: int, name: str) -> Weights:
 def _with_diagonal(weights: Vector, edges: Edges, n: int) -> Weights:
     """The matrix with `weights` on the edges and a diagonal that makes each row sum to one."""
     sources, targets = edges.T
-    own = 1.0 - np.bincount(targets, weights=weights, minlength=n)
+    diagonal = 1.0 - np.bincount(targets, weights=weights, minlength=n)
     clients = np.arange(n)
     rows, columns = np.concatenate([targets, clients]), np.concatenate([sources, clients])
-    return sparse.csr_array((np.concatenate([weights, own]), (rows, columns)), shape=(n, n))
+    return sparse.csr_array((np.concatenate([weights, diagonal]), (rows, columns)), shape=(n, n))
 
 
 def _require_undirected(rule: str, directed: bool) -> None:

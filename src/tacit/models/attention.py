@@ -136,7 +136,7 @@ def project(
     biases = [None] * 3 if bias is None else bias.chunk(3)
     each = inputs if len(inputs) == 3 else 3 * list(inputs)
     triples = zip(each, three, biases, strict=True)
-    return [functional.linear(x, matrix, own) for x, matrix, own in triples]
+    return [functional.linear(x, matrix, part) for x, matrix, part in triples]
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:
@@ -196,8 +196,8 @@ def added_mask(
     if padding is not None:
         masks.append(padding[:, None, None, :])
     if attention is not None:
-        own = attention.ndim == 3
-        masks.append(attention.unflatten(0, (-1, heads)) if own else attention)  # type: ignore[no-untyped-call]
+        by_sample = attention.ndim == 3
+        masks.append(attention.unflatten(0, (-1, heads)) if by_sample else attention)  # type: ignore[no-untyped-call]
     added = [
         torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf)
         if mask.dtype == torch.bool

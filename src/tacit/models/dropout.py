@@ -1,14 +1,22 @@
-"""Dropout whose masks follow from the keys of the samples, in place of a hidden random stream."""
+"""Dropout whose masks follow from the keys of the samples, in place of a hidden random stream.
+
+Layers are replaced, and functions such as `torch.nn.functional.dropout` are those of a context.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import dropout as torch_dropout
+from torch.overrides import TorchFunctionMode
 
 from tacit.core.errors import Misuse
-from tacit.models.attention import PlainAttention
+from tacit.models.attention import PlainAttention, attention_arguments, plain_attention
 from tacit.models.mask_keys import MaskKeys
 from tacit.models.parameters import copied, replace_layers
 
@@ -98,15 +106,15 @@ def keyed(module: nn.Module) -> nn.Module:
 def use_keys(module: nn.Module) -> tuple[nn.Module, MaskKeys | None]:
     """The module itself with keyed dropout in it, and its keys; None if it has no dropout."""
     keys = MaskKeys()
-    found = []
+    layers = []
 
     def keyed_layer(layer: nn.Module) -> nn.Module | None:
         if (new := _keyed_layer(layer, keys)) is not None:
-            found.append(new)
+            layers.append(new)
         return new
 
     changed = replace_layers(module, keyed_layer)
-    return changed, keys if found else None
+    return changed, keys if layers else None
 
 
 def without_keys(module: nn.Module) -> nn.Module:
@@ -152,3 +160,58 @@ def _keyed_layer(layer: nn.Module, keys: MaskKeys) -> nn.Module | None:
         "random stream.",
         "Use nn.Dropout, nn.Dropout1d to 3d or nn.AlphaDropout, or set p = 0.",
     )
+
+
+# What each function drops: whether channels, and whether it is for SELU.
+DROPOUTS: dict[Callable[..., Any], tuple[bool, bool]] = {
+    functional.dropout: (False, False),
+    functional.dropout1d: (True, False),
+    functional.dropout2d: (True, False),
+    functional.dropout3d: (True, False),
+    functional.alpha_dropout: (False, True),
+    functional.feature_alpha_dropout: (True, True),
+}
+
+
+class KeyedFunctions(TorchFunctionMode):
+    """A context in which dropout by functions is that of `KeyedDropout` with these keys."""
+
+    def __init__(self, keys: MaskKeys) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func in DROPOUTS:
+            return self._dropout(func, *args, **options)
+        if func is functional.scaled_dot_product_attention:
+            return self._attention(*args, **options)
+        return func(*args, **options)
+
+    def _dropout(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        bound = inspect.signature(func).bind(*args, **options)
+        bound.apply_defaults()
+        x, p, training, inplace = (
+            bound.arguments[name] for name in ("input", "p", "training", "inplace")
+        )
+        if not training or p == 0:
+            return x
+        return KeyedDropout(p, self.keys, *DROPOUTS[func], inplace=inplace)(x)
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
+        (query, key, value, mask), options = attention_arguments(*args, **kwargs)
+        rate, grouped = options.pop("dropout_p"), bool(options.get("enable_gqa"))
+        if rate == 0 or self.keys.keys is None or grouped:
+            # Grouped queries have no keyed dropout: what it draws is found, and refused.
+            rate = rate if grouped else 0.0
+            return functional.scaled_dot_product_attention(query, key, value, mask, rate, **options)
+        return plain_attention(
+            query, key, value, mask, is_causal=options["is_causal"], scale=options.get("scale"),
+            factors=lambda weights: self.keys.factors(weights, rate),
+        )  # fmt: skip

@@ -192,11 +192,11 @@ def _merge_projections(layer: PlainAttention, adapter: ProjectionAdapter) -> Non
 
 def _matching(name: str, named: dict[str, nn.Module], option: str) -> list[nn.Module]:
     """The layers with this name, whole or from a dot on."""
-    found = [layer for own, layer in named.items() if own == name or own.endswith(f".{name}")]
-    if not found:
-        known = ", ".join(own for own in list(named)[:12] if own)
+    layers = [layer for path, layer in named.items() if f".{path}".endswith(f".{name}")]
+    if not layers:
+        known = ", ".join(path for path in list(named)[:12] if path)
         raise Misuse(f"{option} has {name!r}, which is no layer.", f"Choose among: {known}.")
-    return found
+    return layers
 
 
 def _is_adaptable(layer: nn.Module) -> bool:

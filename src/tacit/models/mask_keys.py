@@ -68,13 +68,13 @@ class MaskKeys:
                 f"The model draws {len(two)} masks for two samples and {len(three)} for three.",
                 "Apply dropout as often for every number of samples, or set p = 0.",
             )
-        for number, (one, other) in enumerate(zip(two, three, strict=True)):
-            sizes = list(zip(one, other, strict=False))
+        for number, (first, second) in enumerate(zip(two, three, strict=True)):
+            sizes = list(zip(first, second, strict=False))
             grows = [dim for dim, (a, b) in enumerate(sizes) if a and 3 * a == 2 * b]
             if not grows:
                 raise Misuse(
-                    f"Dropout number {number + 1} of the model sees {tuple(one)} for two samples "
-                    f"and {tuple(other)} for three: no dimension counts the samples.",
+                    f"Dropout number {number + 1} of the model sees {tuple(first)} for two samples "
+                    f"and {tuple(second)} for three: no dimension counts the samples.",
                     "Apply dropout to tensors with a dimension of samples, or set p = 0.",
                 )
             if grows[0]:
@@ -104,7 +104,7 @@ class MaskKeys:
                 "samples.",
                 "Apply dropout to tensors with a dimension of samples, or set p = 0.",
             )
-        rest = [size for place, size in enumerate(shape) if place != dim]
+        rest = [size for axis, size in enumerate(shape) if axis != dim]
         if by_channel:
             rest = [*rest[:1], *(1 for _ in rest[1:])]
         # Several rows of a sample follow each other where the batch is flattened with others.

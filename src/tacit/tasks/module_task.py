@@ -14,7 +14,7 @@ from tacit.core.checks import check_choice
 from tacit.core.errors import Misuse
 from tacit.data.augmentation import Augment
 from tacit.data.dataset import Dataset, Target
-from tacit.models.building import build
+from tacit.models.registry import build
 from tacit.tasks.criteria import check_loss, find_loss
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.finite import check_finite

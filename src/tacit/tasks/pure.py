@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit.models.dropout import use_keys
-from tacit.models.dropout_functions import KeyedFunctions
+from tacit.models.dropout import KeyedFunctions, use_keys
 from tacit.models.mask_keys import MaskKeys
 from tacit.models.parameters import copied, unwrapped
 from tacit.tasks.criteria import logits_of

@@ -15,7 +15,8 @@ from tacit.core.plugins import Registry
 from tacit.data import fetch, load, loading
 from tacit.data.dataset import RemoteFile
 from tacit.data.download import DownloadError, download
-from tacit.data.scikit_learn import write_idx, write_rcv1
+from tacit.data.formats import rcv1
+from tacit.data.formats.images import write_idx
 from tacit.data.sources import SOURCES
 
 CONTENTS = bytes(range(256)) * 400
@@ -202,7 +203,7 @@ def openml(monkeypatch, write_mnist, tmp_path):
     monkeypatch.setattr(
         "sklearn.datasets.fetch_openml", lambda name, **how: requests.append(name) or bunch
     )
-    monkeypatch.setattr("tacit.data.scikit_learn.TRAINING_IMAGES", 30)
+    monkeypatch.setattr("tacit.data.formats.images.TRAINING_IMAGES", 30)
     return requests
 
 
@@ -286,7 +287,7 @@ def test_rcv1_by_scikit_learn(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr("sklearn.datasets.fetch_rcv1", fetch_rcv1)
-    assert SOURCES["rcv1"].fallback is write_rcv1
+    assert SOURCES["rcv1"].fallback is rcv1.write
     data = load("rcv1", tmp_path)
     assert sorted(path.name for path in (tmp_path / "rcv1").iterdir()) == [
         "rcv1_test.npz",

@@ -9,8 +9,7 @@ from torch.nn import functional
 import tacit
 from tacit import Misuse
 from tacit.core.sample_keys import sample_keys
-from tacit.models.dropout import KeyedDropout
-from tacit.models.dropout_functions import DROPOUTS, KeyedFunctions
+from tacit.models.dropout import DROPOUTS, KeyedDropout, KeyedFunctions
 from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.flat import FlatModule
 

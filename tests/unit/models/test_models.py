@@ -8,7 +8,7 @@ from support.misuse import misuse_message
 from support.plugins import register_plugin
 from tacit import models
 from tacit.core.errors import Misuse
-from tacit.models import building
+from tacit.models import registry
 from tacit.tasks.flat import FlatModule
 
 
@@ -271,12 +271,12 @@ def no_module(shape, classes):
 )
 def test_models_of_plugins(monkeypatch, own_module, attribute, problem):
     own_module("model_package", PLUGIN)
-    register_plugin(monkeypatch, building, "MODELS", "narrow", "model_package:narrow")
-    assert list(building.MODELS)[-1] == "narrow"
+    register_plugin(monkeypatch, registry, "MODELS", "narrow", "model_package:narrow")
+    assert list(registry.MODELS)[-1] == "narrow"
     assert models.build("narrow", (4,), 3, hidden=(5,))[1].out_features == 5
     with pytest.raises(Misuse, match="'narrow' cannot be made with depth = 1"):
         models.build("narrow", (4,), 3, depth=1)
-    register_plugin(monkeypatch, building, "MODELS", "broken", f"model_package:{attribute}")
+    register_plugin(monkeypatch, registry, "MODELS", "broken", f"model_package:{attribute}")
     with pytest.raises(Misuse, match=problem):
         models.build("broken", (4,), 3)
 
@@ -285,9 +285,9 @@ def test_model_of_a_plugin_in_a_configuration(monkeypatch, own_module, tiny):
     from tacit.config.build import build
 
     own_module("model_package", PLUGIN)
-    register_plugin(monkeypatch, building, "MODELS", "narrow", "model_package:narrow")
+    register_plugin(monkeypatch, registry, "MODELS", "narrow", "model_package:narrow")
     assert build(tiny("model.name=narrow")).task.parameters == 785 * 8 + 9 * 10
-    register_plugin(monkeypatch, building, "MODELS", "narrow", "model_package:missing")
+    register_plugin(monkeypatch, registry, "MODELS", "narrow", "model_package:missing")
     with pytest.raises(Misuse, match=r"'narrow' is registered by .* cannot be imported"):
         build(tiny("model.name=narrow"))
 

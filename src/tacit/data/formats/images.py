@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core import storage
 from tacit.core.errors import Misuse
 from tacit.data.dataset import LocatedFiles
+from tacit.data.download import progress
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_bytes, read_members
 
 # IDX: this number plus the count of dimensions, the shape (big endian), then unsigned bytes.
 IDX_BYTES = 0x0800
 IDX_SIDE = 28
+TRAINING_IMAGES = 60_000
 # CIFAR-10: binary batches, as files or in their archive, or lossless WebP mosaics.
 BATCHES = 5
 RECORDS = 10_000
@@ -47,6 +51,28 @@ def encode_idx(array: NDArray[np.uint8]) -> bytes:
     """The IDX bytes of images [n, rows, columns] or labels [n]."""
     header = np.array([IDX_BYTES + array.ndim, *array.shape], dtype=">u4")
     return header.tobytes() + array.tobytes()
+
+
+def write_idx(openml_name: str, folder: Path) -> list[Path]:
+    """Write MNIST or Fashion-MNIST from OpenML (version 1, the original order) as IDX files."""
+    from sklearn.datasets import fetch_openml
+
+    # liac-arff is slow, but the other parser needs pandas.
+    with progress(f"{openml_name} by scikit-learn", None):
+        bunch = fetch_openml(
+            openml_name, version=1, as_frame=False, parser="liac-arff", cache=False
+        )
+    images = np.asarray(bunch.data).astype(np.uint8).reshape(-1, IDX_SIDE, IDX_SIDE)
+    labels = np.asarray(bunch.target).astype(np.uint8)
+    arrays: dict[str, NDArray[np.uint8]] = {
+        "train-images-idx3-ubyte.gz": images[:TRAINING_IMAGES],
+        "train-labels-idx1-ubyte.gz": labels[:TRAINING_IMAGES],
+        "t10k-images-idx3-ubyte.gz": images[TRAINING_IMAGES:],
+        "t10k-labels-idx1-ubyte.gz": labels[TRAINING_IMAGES:],
+    }
+    for name, array in arrays.items():
+        storage.write_bytes(folder / name, gzip.compress(encode_idx(array), mtime=0))
+    return [folder / name for name in arrays]
 
 
 def _idx_split(images_path: Path, labels_path: Path) -> RawSplit:

@@ -1,20 +1,25 @@
-"""RCV1-v2 as a binary task: SVMlight text, or the arrays that `scikit_learn` writes."""
+"""RCV1-v2 as a binary task: SVMlight text, or arrays made from what scikit-learn fetches."""
 
 from __future__ import annotations
 
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tacit.core import storage
 from tacit.core.checks import check_choice, is_count
 from tacit.core.errors import Misuse
 from tacit.data.dataset import LocatedFiles
+from tacit.data.download import progress
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged
 
 TERMS = 47_236
+POSITIVE, NEGATIVE = ("CCAT", "ECAT"), ("GCAT", "MCAT")
 _UNREADABLE = (
     *(ValueError, TypeError, KeyError, OverflowError, EOFError, OSError),
     *(zipfile.BadZipFile, zlib.error),
@@ -91,3 +96,44 @@ def _read_arrays(path: Path) -> RawSplit:
     if not len(labels) or not np.isin(labels, (0, 1)).all():
         raise damaged(path, "labels other than 0 and 1", "labels 0 and 1")
     return RawSplit(rows, labels)
+
+
+def write(folder: Path) -> list[Path]:
+    """Write RCV1-v2 as a binary task in NumPy arrays.
+
+    Label 1 is CCAT or ECAT, label 0 is GCAT or MCAT. Documents of both sides or of none are
+    dropped, as in LIBSVM's files.
+    """
+    from sklearn.datasets import fetch_rcv1
+
+    # scikit-learn caches pickles, so its cache is temporary.
+    cache_folder = tempfile.TemporaryDirectory(prefix="scikit-learn-", dir=folder)
+    with cache_folder as cache, progress("RCV1 by scikit-learn (about 650 MB)", None):
+        return [
+            _write_documents(
+                folder / f"rcv1_{subset}.npz", fetch_rcv1(data_home=cache, subset=subset)
+            )
+            for subset in ("train", "test")
+        ]
+
+
+def _write_documents(path: Path, bunch: Any) -> Path:
+    topics = bunch.target.tocsc()
+    names = list(bunch.target_names)
+
+    def has_any(codes: tuple[str, ...]) -> NDArray[np.bool_]:
+        flags = topics[:, [names.index(code) for code in codes]].toarray()
+        return np.asarray(flags.any(axis=1))
+
+    positive, negative = has_any(POSITIVE), has_any(NEGATIVE)
+    kept = positive != negative
+    rows = bunch.data.tocsr()[np.flatnonzero(kept)]
+    with storage.replacing(path) as part, part.open("wb") as out:
+        np.savez_compressed(
+            out,
+            data=rows.data.astype(np.float32),
+            indices=rows.indices.astype(np.int32),
+            indptr=rows.indptr.astype(np.int64),
+            y=positive[kept].astype(np.int8),
+        )
+    return path

@@ -158,7 +158,7 @@ def _check_arguments(
             raise Misuse(f"{key} is {value!r}.", "Give the name of a column.")
     for key, value in (("clients", clients), ("ignore", ignore)):
         listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        if value is not None and not (listed and all(isinstance(one, str) for one in value)):
+        if value is not None and not (listed and all(isinstance(name, str) for name in value)):
             raise Misuse(f"{key} is {value!r}.", 'Give a list of names, such as ["a", "b"].')
     if not isinstance(schema, Mapping | None):
         raise Misuse(f"schema is {schema!r}.", f"Give a dictionary of columns. {SCHEMA_REMEDY}")
@@ -194,7 +194,7 @@ def disclosed(spec: TableSpec, clients: int, declared: TableSpec | None = None) 
         if spec.target_is_summed:
             remedies.append(f"data.target = {constants}")
     collected = []
-    categories = [one.name for one in spec.columns if one.categories and not declared.columns]
+    categories = [each.name for each in spec.columns if each.categories and not declared.columns]
     if categories:
         collected.append(f"the categories of {', '.join(categories)}")
         remedies.append(f"{collected[-1]} there" if told else f"{collected[-1]} in [data.schema]")
@@ -220,7 +220,7 @@ def class_names_of(classes: Sequence[Any] | int | None) -> tuple[str, ...]:
     if is_count(classes, 2):
         return tuple(map(str, range(classes)))
     if isinstance(classes, Sequence) and not isinstance(classes, str) and len(classes) > 1:
-        return tuple(str(one).strip() for one in classes)
+        return tuple(str(name).strip() for name in classes)
     remedy = 'Name two or more, e.g. ["no", "yes"], or give their number.'
     raise Misuse(f"classes = {classes!r} is not possible.", remedy)
 
@@ -243,7 +243,7 @@ def _load_tables(
             problems += problem.problems
     check(problems)
     # Training rows only: nothing of what is held out enters.
-    total = reduce(add, (one.sums() for one in rows))
+    total = reduce(add, (client.sums() for client in rows))
     return [client.scaled(total) for client in rows], spec, Scaling.of(spec, total)
 
 
@@ -264,8 +264,8 @@ def _load_arrays(
     if not count and not numeric:
         # Checked below, where errors can name the client.
         labels = [np.asarray(train[1]) for train, _ in parts.values()]
-        whole = [one for one in labels if one.dtype.kind in "iu" and one.size]
-        count = max([2, *(int(one.max()) + 1 for one in whole)])
+        whole = [y for y in labels if y.dtype.kind in "iu" and y.size]
+        count = max([2, *(int(y.max()) + 1 for y in whole)])
     agreed, loaded = (shape, count), []
     common = None if shared is None else check_samples(shared[0], agreed, "test")
     for name, (train, test) in parts.items():

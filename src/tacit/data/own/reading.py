@@ -92,9 +92,9 @@ def _recoding(recode: Any) -> dict[str, dict[str, str]]:
     remedy = 'Give the other spellings of each column, e.g. sex = { m = "male", M = "male" }.'
     if not isinstance(recode, Mapping | None):
         raise Misuse(f"recode is {recode!r}.", remedy)
-    found = {}
+    recoding = {}
     for column, values in (recode or {}).items():
         if not isinstance(values, Mapping):
             raise Misuse(f"recode.{column} is {values!r}.", remedy)
-        found[column] = {str(old).strip(): str(new).strip() for old, new in values.items()}
-    return found
+        recoding[column] = {str(old).strip(): str(new).strip() for old, new in values.items()}
+    return recoding

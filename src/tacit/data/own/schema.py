@@ -80,7 +80,7 @@ def _parse(name: str, kind: Any, key: str = "") -> Column:
         check_number(f"{key}.std", kind["std"], above=0)
         return Column(name, mean=float(kind["mean"]), std=float(kind["std"]))
     if isinstance(kind, list | tuple) and kind:
-        categories = tuple(_category(one) for one in kind)
+        categories = tuple(map(_category, kind))
         if len(set(categories)) < len(categories):
             raise Misuse(f"{key} lists a category twice.", "List each of them once.")
         return Column(name, categories)
@@ -116,27 +116,27 @@ def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Colu
 def _infer(name: str, tables: Sequence[Table]) -> Column:
     if all(table.is_numeric(name) for table in tables):
         return Column(name)
-    found: set[str] = set()
+    categories: set[str] = set()
     numbers = values = 0
     for table in tables:
         texts, which = table.texts(name)
         for text, count in zip(texts, np.bincount(which).tolist(), strict=True):
             if text is not None:
-                found.add(text)
+                categories.add(text)
                 values += count
                 numbers += count * table.is_number(text)
     if 2 * numbers > values:
         # Mostly numbers, or with another decimal mark: reading names the others as problems.
         return Column(name)
-    if len(found) > MOST_CATEGORIES:
+    if len(categories) > MOST_CATEGORIES:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise Misuse(
-            f"Column {name!r} of {tables[0].origin}{others} has {len(found)} different values, "
-            "which are not numbers.",
+            f"Column {name!r} of {tables[0].origin}{others} has {len(categories)} different "
+            "values, which are not numbers.",
             f'Ignore it (data.ignore = ["{name}"], or --ignore {name} of `tacit data schema`), or '
             "list its categories in [data.schema].",
         )
-    return Column(name, tuple(ordered(found)))
+    return Column(name, tuple(ordered(categories)))
 
 
 def ordered(texts: set[str]) -> list[str]:

@@ -16,7 +16,6 @@ from torch import Tensor
 from tacit.core.errors import Misuse, unknown_name
 from tacit.data.own.arrays import Pair, read_arrays
 from tacit.data.own.files import TABLE_SUFFIXES, is_database, read_database, read_table
-from tacit.data.own.objects import as_table
 from tacit.data.own.problems import check
 from tacit.data.own.reading import Reading
 from tacit.data.own.schema import ordered
@@ -49,14 +48,14 @@ def client_sources(
         return "own data", {
             name: one_source(names[name], f"the data of {name}", reading) for name in chosen
         }
-    one = one_source(source, "own data", reading)
-    origin = one.origin if isinstance(one, Table) else str(source)
+    whole = one_source(source, "own data", reading)
+    origin = whole.origin if isinstance(whole, Table) else str(source)
     if client is None:
-        return origin, OneTable({"": one})
-    if not isinstance(one, Table):
+        return origin, OneTable({"": whole})
+    if not isinstance(whole, Table):
         raise Misuse(f"{origin} holds arrays, and client = {client!r}.", "Give a table.")
-    rows = rows_by_client(one, client)
-    return origin, {name: one.rows(rows[name]) for name in _chosen(rows, clients)}
+    rows = rows_by_client(whole, client)
+    return origin, {name: whole.rows(rows[name]) for name in _chosen(rows, clients)}
 
 
 def rows_by_client(table: Table, client: str) -> dict[str, NDArray[np.intp]]:
@@ -77,17 +76,16 @@ def client_files(pattern: str) -> dict[str, Path]:
         raise Misuse(f"{pattern!r} has {PLACEHOLDER} more than once.", "Write it once.")
     root = Path(*(part for part in path.parts[: _depth(path)]))
     below = glob.escape("/".join(path.parts[_depth(path) :])).replace(PLACEHOLDER, "*")
-    found = sorted(root.glob(below))
     before, after = (re.escape(part) for part in str(path).split(PLACEHOLDER))
-    names = {}
-    for one in found:
-        match = re.fullmatch(f"{before}(.+){after}", str(one))
-        if match is not None and one.is_file():
-            names[match[1]] = one
-    if not names:
+    files = {}
+    for file in sorted(root.glob(below)):
+        match = re.fullmatch(f"{before}(.+){after}", str(file))
+        if match is not None and file.is_file():
+            files[match[1]] = file
+    if not files:
         problem = f"There is no file {pattern}."
         raise Misuse(problem, f"Check the folder; {PLACEHOLDER} stands for a client's name.")
-    return {name: names[name] for name in ordered(set(names))}
+    return {name: files[name] for name in ordered(set(files))}
 
 
 def _depth(path: Path) -> int:
@@ -95,12 +93,12 @@ def _depth(path: Path) -> int:
     return next(at for at, part in enumerate(path.parts) if PLACEHOLDER in part)
 
 
-def _chosen(found: Mapping[str, Any], clients: Sequence[str] | None) -> list[str]:
+def _chosen(parts: Mapping[str, Any], clients: Sequence[str] | None) -> list[str]:
     if clients is None:
-        return list(found)
+        return list(parts)
     for name in clients:
-        if name not in found:
-            raise unknown_name(f"clients names {name!r}, which has no data.", name, found)
+        if name not in parts:
+            raise unknown_name(f"clients names {name!r}, which has no data.", name, parts)
     if len(set(clients)) < len(clients):
         raise Misuse("clients names a client twice.", "Name each of them once.")
     return list(clients)
@@ -110,10 +108,10 @@ def _is_columns(source: Mapping[Any, Any]) -> bool:
     """Whether a dictionary is a table: all values are plain sequences of one length."""
     plain = (list, np.ndarray)
     return all(
-        isinstance(one, plain)
-        and np.ndim(np.asarray(one, dtype=object)) == 1
-        and not any(isinstance(item, Mapping | Tensor | np.ndarray) for item in one[:1])
-        for one in source.values()
+        isinstance(column, plain)
+        and np.ndim(np.asarray(column, dtype=object)) == 1
+        and not any(isinstance(item, Mapping | Tensor | np.ndarray) for item in column[:1])
+        for column in source.values()
     )
 
 
@@ -134,11 +132,62 @@ def one_source(source: Any, origin: str, reading: Reading) -> Table | Arrays:
 def as_arrays(made: Any, origin: str) -> Arrays:
     """Arrays to train on and to test on, from (x, y) or ((x, y), (x_test, y_test))."""
     pair = list(made) if isinstance(made, tuple | list) else []
-    if len(pair) == 2 and not any(isinstance(one, tuple | list) for one in pair):
+    if len(pair) == 2 and not any(isinstance(part, tuple | list) for part in pair):
         return (pair[0], pair[1]), None
-    if len(pair) == 2 and all(isinstance(one, tuple | list) and len(one) == 2 for one in pair):
+    if len(pair) == 2 and all(isinstance(part, tuple | list) and len(part) == 2 for part in pair):
         return (pair[0][0], pair[0][1]), (pair[1][0], pair[1][1])
     raise Misuse(
         f"{origin}: a {type(made).__name__} that is not data.",
         "Give a table, or (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays.",
     )
+
+
+def as_table(value: Any, origin: str, reading: Reading | None = None) -> Table | None:
+    """A table of an object in memory; None if it is none.
+
+    Args:
+        value: A pandas.DataFrame, a datasets.Dataset, a dictionary with a sequence for each column,
+            or a list with a dictionary for each row.
+        origin: What errors call it.
+        reading: How its values are read.
+
+    Raises:
+        Misuse: Columns have different lengths, or rows different keys.
+    """
+    import pandas
+
+    if isinstance(value, pandas.DataFrame):
+        # The index of a frame in memory is its user's own business.
+        frame = value.reset_index(drop=True)
+    elif hasattr(value, "column_names") and hasattr(value, "features"):
+        frame = _frame_of_dataset(value)
+    elif isinstance(value, Mapping):
+        columns = {
+            name: np.asarray(column) if hasattr(column, "dtype") else column
+            for name, column in value.items()
+        }
+        try:
+            frame = pandas.DataFrame(columns)
+        except ValueError as problem:
+            remedy = "Give columns of one length, with at least one row."
+            raise Misuse(f"{origin} has columns that do not fit: {problem}.", remedy) from None
+    elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+        for number, row in enumerate(value, start=1):
+            if set(row) != set(value[0]):
+                different = f"{origin}: row {number} has other keys than row 1."
+                raise Misuse(different, "Give every row the same keys; None is missing.")
+        frame = pandas.DataFrame(value)
+    else:
+        return None
+    return Table.of(frame, origin, reading or Reading())
+
+
+def _frame_of_dataset(dataset: Any) -> Any:
+    """A Hugging Face dataset as a data frame; classes by their names."""
+    frame = dataset.with_format(None).to_pandas()
+    for name, feature in dataset.features.items():
+        names = getattr(feature, "names", None)
+        if names is not None:
+            at = frame[name].fillna(-1).astype(int)
+            frame[name] = [names[number] if number >= 0 else None for number in at]
+    return frame

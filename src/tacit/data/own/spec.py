@@ -115,23 +115,23 @@ class TableSpec:
                 problem = f"The label {self.label!r} is always {low:g}."
                 raise Misuse(problem, "Name a column with numbers that differ.")
         elif not spec.classes:
-            found = {
+            names = {
                 text
                 for table in tables
                 for text in table.texts(self.label, "label")[0]
                 if text is not None
             }
-            if len(found) > MOST_CLASSES:
+            if len(names) > MOST_CLASSES:
                 raise Misuse(
-                    f"The label {self.label!r} has {len(found)} different values.",
+                    f"The label {self.label!r} has {len(names)} different values.",
                     "Name a column with classes, or list them in `classes`; for numbers to "
                     'predict, set target = "number".',
                 )
-            if len(found) < fewest_classes:
-                only = f"is always {next(iter(found))!r}" if found else "is always missing"
+            if len(names) < fewest_classes:
+                only = f"is always {next(iter(names))!r}" if names else "is always missing"
                 remedy = "Two classes or more are needed: list them in `classes`."
                 raise Misuse(f"The label {self.label!r} {only}.", remedy)
-            spec = replace(spec, classes=tuple(ordered(found)))
+            spec = replace(spec, classes=tuple(ordered(names)))
         if not spec.columns:
             every = dict.fromkeys(name for table in tables for name in table.columns)
             for name in self.ignore:
@@ -150,7 +150,7 @@ class TableSpec:
             test: A table to test on, in place of rows that are held out.
 
         Raises:
-            Misuse: A column is missing or a value does not fit; the message names the place.
+            Misuse: A column is missing or a value does not fit; the message names the line.
         """
         x, y = self._encode(table)
         if test is not None:
@@ -294,15 +294,15 @@ class Scaling:
         `recode` has by column the values that stand for others.
         """
         moments = zip(self.centre.tolist(), self.scale.tolist(), strict=True)
-        found: list[dict[str, Any]] = []
+        features: list[dict[str, Any]] = []
         for column in spec.columns:
             for category in column.categories:
                 next(moments)
-                found.append({"column": column.name, "category": category})
+                features.append({"column": column.name, "category": category})
             if not column.categories:
                 mean, std = next(moments)
-                found.append({"column": column.name, "mean": mean, "std": std})
-        plain: dict[str, Any] = {"features": found}
+                features.append({"column": column.name, "mean": mean, "std": std})
+        plain: dict[str, Any] = {"features": features}
         if self.target is not None:
             plain["target"] = self.target.as_dict()
         if recode:

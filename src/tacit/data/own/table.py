@@ -114,13 +114,13 @@ class Table:
                 values = values.map(lambda value: self._plain_text(name, value))
             which, distinct = pandas.factorize(values, use_na_sentinel=False)
             positions: dict[str | None, int] = {}
-            places = []
+            which_text = []
             for value in distinct:
                 text = self._plain_text(name, value)
                 text = recode.get(text, text)
                 known = None if text.lower() in MISSING else text
-                places.append(positions.setdefault(known, len(positions)))
-            self._texts[name] = list(positions), np.array(places, np.intp)[which]
+                which_text.append(positions.setdefault(known, len(positions)))
+            self._texts[name] = list(positions), np.array(which_text, np.intp)[which]
         return self._texts[name]
 
     def coded(

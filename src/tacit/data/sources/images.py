@@ -10,9 +10,8 @@ import numpy as np
 
 from tacit.core.checks import check_choice
 from tacit.data.dataset import DatasetSource, Layout, LocatedFiles, RemoteFile
-from tacit.data.formats.images import Channels, read_cifar, read_idx, standardise
+from tacit.data.formats.images import Channels, read_cifar, read_idx, standardise, write_idx
 from tacit.data.formats.raw import RawDataset, RawSplit
-from tacit.data.scikit_learn import write_idx
 
 DIGITS = tuple("0123456789")
 GARMENTS = (

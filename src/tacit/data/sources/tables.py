@@ -8,7 +8,6 @@ from functools import partial
 from tacit.data.dataset import DatasetSource, Layout, RemoteFile
 from tacit.data.formats import rcv1
 from tacit.data.formats.tables import INCOMES, read_adult, read_covertype, read_location
-from tacit.data.scikit_learn import write_rcv1
 
 COVER_TYPES = (
     *("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow"),
@@ -110,7 +109,7 @@ TABLES = (
             "scale": "'none' (documents of length 1; default) or 'maxabs' (each term's largest "
             "weight is 1)",
         },
-        fallback=write_rcv1,
+        fallback=rcv1.write,
         read=rcv1.read,
     ),
     DatasetSource(

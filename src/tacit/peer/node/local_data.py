@@ -27,9 +27,8 @@ from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.data.own.arrays import Pair, check_samples, read_arrays
 from tacit.data.own.files import TABLE_SUFFIXES, is_database, read_database, read_table
 from tacit.data.own.loading import class_names_of, disclosed
-from tacit.data.own.objects import as_table
 from tacit.data.own.reading import Reading
-from tacit.data.own.sources import PLACEHOLDER, as_arrays, rows_by_client
+from tacit.data.own.sources import PLACEHOLDER, as_arrays, as_table, rows_by_client
 from tacit.data.own.spec import ClientRows, Scaling, public_target
 from tacit.data.own.statistics import ColumnSums
 from tacit.data.own.table import Table
