@@ -16,7 +16,8 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Message, Transcript

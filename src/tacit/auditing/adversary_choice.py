@@ -11,7 +11,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.client_names import client_name
 from tacit.auditing.options import AuditOptions, Progress
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
 from tacit.record.transcript import Transcript

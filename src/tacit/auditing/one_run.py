@@ -21,7 +21,8 @@ from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
 from tacit.auditing.symbolic.replay import Mismatch, replay, without
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting

@@ -11,7 +11,6 @@ from support.suited import guaranteed, made, suited
 from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.coalition_bounds import coalition_bounds
-from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -32,7 +31,7 @@ def setting(kind=PrivateSGD, graph=RING, **options):
 def learnt(algorithm, corrupt, victim, graph=RING):
     run = run_on_symbols(algorithm, graph, 2, common_start=True)
     who = Adversary.curious(*corrupt) if corrupt else Adversary.eavesdropper()
-    return only_sum(run, who, victim, SecretRows.of(run, who, victim))
+    return SecretRows.of(run, who, victim).only_sum()
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=str)

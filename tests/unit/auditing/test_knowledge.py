@@ -6,7 +6,8 @@ import tacit
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination
 from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown

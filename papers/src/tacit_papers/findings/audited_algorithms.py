@@ -6,7 +6,8 @@ from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.algorithms import make_algorithm
 from tacit.graph import Graph, Topology
 from tacit.privacy.guarantee import Privacy

@@ -20,11 +20,10 @@ from matplotlib.figure import Figure
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.graph import Graph, Topology
 from tacit.report.style import plot_style
 from tacit_papers.findings.audited_algorithms import RULES, on_symbols
@@ -120,7 +119,7 @@ def _pairs_of(run: SymbolicRun, graph: Graph) -> Iterator[_Pair]:
                     position,
                     bool(knowledge.exact(leakage.of("gradient").vectors).any()),
                     leakage.subspace.dimension > 0,
-                    bool(run.samplings) and only_sum(run, stronger, victim, rows) is not None,
+                    bool(run.samplings) and rows.only_sum() is not None,
                 )
 
 

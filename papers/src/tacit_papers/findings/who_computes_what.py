@@ -15,14 +15,13 @@ from matplotlib.figure import Figure
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.statements import image_steps
 from tacit.auditing.symbolic.coalitions import worst_coalition
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.privacy.planning import epsilon_text
 from tacit.report.style import GRID, INK, MUTED, plot_style
 from tacit_papers.findings.audited_algorithms import (
@@ -104,8 +103,7 @@ class ProvenKnowledge:
         algorithm = prepared(self.algorithm, graph, self.iterations)
         if not algorithm.keeps_guarantee:
             return {}
-        stronger = ledger_adversary(adversary)
-        summed = only_sum(run, stronger, VICTIM, SecretRows.of(run, stronger, VICTIM))
+        summed = SecretRows.of(run, ledger_adversary(adversary), VICTIM).only_sum()
         bound = whole_run_bound(
             algorithm,
             graph,

@@ -11,7 +11,8 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.engines.simulation import Simulation

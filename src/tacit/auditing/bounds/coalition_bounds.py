@@ -17,7 +17,6 @@ import networkx as nx
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import whole_run_bound_of
 from tacit.auditing.client_names import client_name
@@ -93,8 +92,7 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
     found = []
     for example, alike, part in _groups(graph.clients, graph.edges.tolist()):
         adversary, victim = Adversary.curious(*example), part[0]
-        stronger = ledger_adversary(adversary)
-        if only_sum(run, stronger, victim, SecretRows.of(run, stronger, victim)) is None:
+        if SecretRows.of(run, ledger_adversary(adversary), victim).only_sum() is None:
             return []
         bound = whole_run_bound_of(setting, adversary, victim, steps, delta)
         if bound is None:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.rounding import orthonormal_basis
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.record.unknowns import Unknown
 
 FOLLOWS = 1e-9  # part of an input that may be missing, relative to it: rounding
@@ -33,22 +32,20 @@ Input = tuple[Matrix, int]
 
 
 def trace_dependence(
-    view: SecretRows, adversary: Adversary, victim: int, sensitivity: float
+    view: SecretRows, sensitivity: float
 ) -> tuple[dict[Unknown, float], str | None]:
     """Follow everything in the messages back to what it was computed from.
 
     Args:
         view: What the adversary sees.
-        adversary: Who sees it.
-        victim: The client whose data are at stake.
         sensitivity: By how much one of its gradients may differ: the unit of gradients.
 
     Returns:
         ε of the victim's non-linear steps that messages depend on, and what prevents a bound.
     """
-    budgets, inputs, obstacle = _trace_inputs(view, adversary, victim)
+    budgets, inputs, obstacle = _trace_inputs(view)
     if obstacle is None:
-        obstacle = _unseen_input(MessageSpans(view, adversary, victim, sensitivity), inputs)
+        obstacle = _unseen_input(MessageSpans(view, sensitivity), inputs)
     if obstacle is None and budgets and view.gradients:
         obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
     return budgets, obstacle
@@ -65,10 +62,10 @@ def _input(run: SymbolicRun, unknown: Unknown) -> Input:
 
 
 def _trace_inputs(
-    view: SecretRows, adversary: Adversary, victim: int
+    view: SecretRows,
 ) -> tuple[dict[Unknown, float], dict[Unknown, Input], str | None]:
     """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
-    run = view.run
+    run, victim = view.run, view.victim
     budgets: dict[Unknown, float] = {}
     inputs: dict[Unknown, Input] = {}
     pending = [*view.gradients, *view.others]
@@ -89,7 +86,7 @@ def _trace_inputs(
         if random and unknown.client == victim and direct:
             obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
             return budgets, inputs, obstacle
-        pending += [u for u in sources if not adversary.knows(u)]
+        pending += [u for u in sources if not view.adversary.knows(u)]
     return budgets, inputs, None
 
 
@@ -105,11 +102,9 @@ def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, Input]) -> str | No
 class MessageSpans:
     """The spans of earlier messages over secrets: hidden noise and the victim's gradients."""
 
-    def __init__(
-        self, view: SecretRows, adversary: Adversary, victim: int, sensitivity: float
-    ) -> None:
-        self._view, self.victim, self._sensitivity = view, victim, sensitivity
-        unknowns = view.run.unknowns
+    def __init__(self, view: SecretRows, sensitivity: float) -> None:
+        self._view, self.victim, self._sensitivity = view, view.victim, sensitivity
+        unknowns, adversary, victim = view.run.unknowns, view.adversary, view.victim
         self._noise = [u for u in unknowns if u.kind == "noise" and not adversary.knows(u)]
         self._gradients = [u for u in unknowns if u.kind == "gradient" and u.client == victim]
         self._spans: dict[tuple[int, bool], Matrix] = {}

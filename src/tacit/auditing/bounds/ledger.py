@@ -22,14 +22,13 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noiseless_combination
 from tacit.auditing.bounds.composition import composed_bound
 from tacit.auditing.bounds.dependence import trace_dependence
-from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.checks import check_number
 from tacit.privacy.clipping import Clip
 from tacit.privacy.guarantee import Unit
@@ -121,7 +120,7 @@ def compute_ledger(
         return ledger
     ledger = replace(ledger, unit="sample")
     if math.isfinite(upper.epsilon):
-        component = only_sum(run, stronger, victim, SecretRows.of(run, stronger, victim))
+        component = SecretRows.of(run, stronger, victim).only_sum()
         known = None if component is None else tuple(sorted(component))
         ledger = replace(ledger, only_sum_of=known)
     return ledger
@@ -148,7 +147,7 @@ def _upper_bound(
             shown = format_terms(*leakage.terms(question, exact[0]), adversary.names)
             return Bound.none(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
     sensitivity = 1.0 if clip is None else clip.sensitivity
-    budgets, obstacle = trace_dependence(view, adversary, victim, sensitivity)
+    budgets, obstacle = trace_dependence(view, sensitivity)
     if obstacle is not None:
         return Bound.none(f"{obstacle}: no bound is proved")
     is_sampled = any(gradient.when in run.samplings for gradient in view.gradients)
@@ -157,16 +156,14 @@ def _upper_bound(
         if (combination := noiseless_combination(*normalized(*rows))) is not None:
             # Back to combinations of the messages themselves.
             sizes = row_sizes(*rows)
-            shown = _format_gradients(view, victim, combination / sizes, adversary.names)
+            shown = _format_gradients(view, combination / sizes)
             return Bound.none(f"{cancels}: {shown}")
     return composed_bound([(view, list(budgets.values()), 1)], clip, parameters, delta)
 
 
-def _format_gradients(
-    view: SecretRows, victim: int, combination: Matrix, names: Sequence[str]
-) -> str:
+def _format_gradients(view: SecretRows, combination: Matrix) -> str:
     """The gradients in a combination of messages, in units of the victim's largest."""
     gradients = view.combined(combination)
-    largest = max(abs(x) for u, x in gradients if u.client == victim)
+    largest = max(abs(x) for u, x in gradients if u.client == view.victim)
     shown = [(u, x / largest) for u, x in gradients if abs(x) > 1e-6 * largest]
-    return format_terms([u for u, _ in shown], [x for _, x in shown], names)
+    return format_terms([u for u, _ in shown], [x for _, x in shown], view.adversary.names)

@@ -19,13 +19,14 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.unmasked import without_masks
 from tacit.auditing.symbolic.linear_knowledge import MessageRow
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Noise
 from tacit.record.transcript import Message
 from tacit.record.unknowns import Unknown
 
 LARGEST = 1e150  # coefficients above this are a recursion that diverges
 ROUNDING = 64 * float(np.finfo(np.float64).eps)  # relative to the largest in a column
+EQUAL = 1e-9  # differences of coefficients, over the largest, that are rounding
 
 
 class OutOfRange(Exception):
@@ -38,6 +39,8 @@ class SecretRows:
 
     Attributes:
         run: The run on symbols.
+        adversary: Who sees.
+        victim: The client whose gradients are secret.
         gradients: The victim's gradients that occur in messages.
         noise: The noise that the adversary does not know.
         others: Further unknowns that occur in messages: gradients and results of other clients.
@@ -50,6 +53,8 @@ class SecretRows:
     """
 
     run: SymbolicRun
+    adversary: Adversary
+    victim: int
     gradients: list[Unknown]
     noise: list[Unknown]
     others: list[Unknown]
@@ -111,6 +116,8 @@ class SecretRows:
         used = np.flatnonzero(signal.any(axis=1) | added.any(axis=1))
         return cls(
             run,
+            adversary,
+            victim,
             **names,
             signal=signal[used],
             added=added[used],
@@ -138,6 +145,42 @@ class SecretRows:
         total = coefficients @ self.coefficients
         pairs = zip(self.run.unknowns, total.tolist(), strict=True)
         return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
+
+    @property
+    def known_noise(self) -> list[Unknown]:
+        """Noise in the rows that the adversary knows."""
+        present = (self.run.unknowns[k] for k in np.flatnonzero(self.coefficients.any(axis=0)))
+        return [u for u in present if u.kind == "noise" and self.adversary.knows(u)]
+
+    def only_sum(self) -> frozenset[int] | None:
+        """The clients over which a sum is all that is learnt about the victim, if that is so.
+
+        Without the corrupt clients the graph falls into components. Masks hide each client's row;
+        what is left of the messages about the victim's component H must be combinations of sums
+
+            Σᵢ gᵢᵗ,   Σᵢ ζᵢᵗ   over all i ∈ H, for gradients g and noise ζ
+
+        Returns:
+            The victim's component of honest clients; None if more is learnt, or nothing is masked.
+        """
+        run, matrix = self.run, self.coefficients
+        if not any(unknown.kind == "mask" for unknown in run.unknowns):
+            return None
+        component = self.adversary.honest_component(self.victim, run.transcript)
+        size = np.abs(matrix).max(initial=0.0)
+        columns: dict[tuple[str, int, str], list[int]] = {}
+        for column in np.flatnonzero(matrix.any(axis=0)):
+            unknown = run.unknowns[column]
+            if unknown.client in component and not self.adversary.knows(unknown):
+                key = unknown.kind, unknown.when, unknown.tag
+                columns.setdefault(key, []).append(int(column))
+        for (kind, _, _), members in columns.items():
+            if kind not in ("gradient", "noise") or len(members) != len(component):
+                return None
+            rows = matrix[:, members]
+            if (np.abs(rows - rows[:, :1]) > EQUAL * size).any():
+                return None
+        return component
 
 
 def _is_sent_up(message: Message) -> bool:

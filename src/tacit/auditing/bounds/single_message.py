@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Laplace
 from tacit.privacy.accounting.laplace import sum_pure_epsilon
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss

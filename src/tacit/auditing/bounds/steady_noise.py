@@ -57,7 +57,7 @@ from tacit.auditing.bounds.rounding import (
     pseudo_inverse,
 )
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown

@@ -35,7 +35,8 @@ from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversar
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.symbolic.replay import Mismatch
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols, step_on_symbols
 from tacit.core.schedules import rate_at
 from tacit.engines.setting import Setting
 from tacit.graph import Graph
@@ -175,14 +176,13 @@ def _iterations(
 
     That is where the induction fails.
     """
-    if not _state_is_known(begin, 0, stronger, victim, sensitivity):
+    if not _state_is_known(SecretRows.of(begin, stronger, victim), 0, sensitivity):
         yield None
         return
     for t, times in representatives.items():
-        run = step_on_symbols(algorithm, graph, t)
-        view = SecretRows.of(run, stronger, victim)
-        budgets, obstacle = trace_dependence(view, stronger, victim, sensitivity)
-        if obstacle is not None or not _state_is_known(run, 1, stronger, victim, sensitivity):
+        view = SecretRows.of(step_on_symbols(algorithm, graph, t), stronger, victim)
+        budgets, obstacle = trace_dependence(view, sensitivity)
+        if obstacle is not None or not _state_is_known(view, 1, sensitivity):
             yield None
             return
         yield view, list(budgets.values()), times
@@ -213,15 +213,13 @@ def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[
     return Counter({iterations[0]: len(iterations) for iterations in alike.values()})
 
 
-def _state_is_known(
-    run: SymbolicRun, index: int, adversary: Adversary, victim: int, sensitivity: float
-) -> bool:
+def _state_is_known(view: SecretRows, index: int, sensitivity: float) -> bool:
     """Whether a state follows from the messages so far and from the data of other clients."""
+    run, victim, adversary = view.run, view.victim, view.adversary
     state = run.states[index].values()
     # A field that is not one number per parameter, such as a counter, may change what is done.
     if any(rows.shape[1] > len(run.unknowns) for rows in state) or run.plain_fields:
         return False
-    view = SecretRows.of(run, adversary, victim)
     padded = np.concatenate([run.wide(rows) for rows in state])
     # What other clients computed must follow from messages, in the state as in messages.
     present = [run.unknowns[column] for column in np.flatnonzero(padded.any(axis=0))]
@@ -233,9 +231,9 @@ def _state_is_known(
     if any(u.client == victim and u not in view.others for u in drawn):
         return False
     extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
-    _, obstacle = trace_dependence(extended, adversary, victim, sensitivity)
+    _, obstacle = trace_dependence(extended, sensitivity)
     if obstacle is not None:
         return False
-    spans = MessageSpans(view, adversary, victim, sensitivity)
+    spans = MessageSpans(view, sensitivity)
     sent = len(run.transcript.messages)
     return all(spans.contain(row, sent) for row in padded)

@@ -37,7 +37,7 @@ from tacit.auditing.canaries.objectives import GradientCanaries, random_gradient
 from tacit.auditing.canaries.result import Kind
 from tacit.auditing.scoring.coin_guesses import Coins, gaussian_trade_off_epsilon
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
 from tacit.tasks.objective import Objective
@@ -162,7 +162,7 @@ class ClientLikelihood:
         assert isinstance(observed.canaries, GradientCanaries)
         others = observed.canaries.coins.double().numpy().copy()
         others[:, self.victim] = 0.0
-        rest = observed_rows(self._view, self.adversary, observed) - others @ self._effects
+        rest = observed_rows(self._view, observed) - others @ self._effects
         x, shift = rest @ self._whiten.T, self._whiten @ self._effects[self.victim]
         matched = 2 * x * shift
         distances = math.sqrt(2) * (np.abs(x + shift) - np.abs(x - shift))

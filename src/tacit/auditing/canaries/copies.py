@@ -17,7 +17,6 @@ from scipy import sparse
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.canaries.objectives import Canaries
 from tacit.auditing.symbolic.row_space import Matrix
@@ -169,13 +168,7 @@ def run_copies(
     return ObservedCopies(network.seen, canaries, randomness)
 
 
-def known_noise(view: SecretRows, adversary: Adversary) -> list[Unknown]:
-    """Noise in the rows of a view that the adversary knows."""
-    present = (view.run.unknowns[k] for k in np.flatnonzero(view.coefficients.any(axis=0)))
-    return [unknown for unknown in present if unknown.kind == "noise" and adversary.knows(unknown)]
-
-
-def observed_rows(view: SecretRows, adversary: Adversary, observed: ObservedCopies) -> Matrix:
+def observed_rows(view: SecretRows, observed: ObservedCopies) -> Matrix:
     """The rows [copies, m] of a view as seen in all copies, less the noise that is known."""
     messages = view.run.transcript.messages
     if len(observed.seen) != len(messages):
@@ -187,7 +180,7 @@ def observed_rows(view: SecretRows, adversary: Adversary, observed: ObservedCopi
             raise ValueError(f"the message {messages[message].tag!r} has another shape")
         columns.append(rows[:, row])
     seen: Matrix = torch.stack(columns, 1).numpy()
-    for unknown in known_noise(view, adversary):
+    for unknown in view.known_noise:
         drawn = observed.noise(unknown, view.run.laws[unknown]).numpy()
         seen -= np.outer(drawn, view.coefficients[:, view.run.columns[unknown]])
     return seen

@@ -13,7 +13,8 @@ from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.canaries.sample import sample_canaries
 from tacit.auditing.canaries.trials import FEWEST, canary_trials
 from tacit.auditing.options import AttackOptions, AuditOptions
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
 

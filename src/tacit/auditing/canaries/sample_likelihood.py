@@ -29,12 +29,12 @@ import torch
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.sampled_noise import DIAGONAL
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
-from tacit.auditing.canaries.copies import ObservedCopies, known_noise, observed_rows
+from tacit.auditing.canaries.copies import ObservedCopies, observed_rows
 from tacit.auditing.canaries.objectives import SampleCanaries, random_samples
 from tacit.auditing.canaries.result import Kind
 from tacit.auditing.scoring.coin_guesses import Coins, sampled_trade_off_epsilon
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.fixed_point import RESERVED
 from tacit.core.noise import Gaussian
 from tacit.tasks.objective import Objective
@@ -98,7 +98,7 @@ class SampleLikelihood:
         diagonal = np.diag(information)
         if (np.abs(information - np.diag(diagonal)) > DIAGONAL * diagonal.max()).any():
             return "sums of several iterations are seen under the same noise"
-        if any(u.tag.startswith(RESERVED) for u in known_noise(view, adversary)):
+        if any(u.tag.startswith(RESERVED) for u in view.known_noise):
             return "messages contain totals, with the noise of corrupt clients"
         return cls(
             victim,
@@ -134,7 +134,7 @@ class SampleLikelihood:
 
     def noisy_sums(self, observed: ObservedCopies) -> Matrix:
         """The x [copies, T]: the victim's sums along the directions of the canaries, with noise."""
-        return observed_rows(self._view, self.adversary, observed) @ self._filter.T
+        return observed_rows(self._view, observed) @ self._filter.T
 
     def gaussian_epsilon(
         self, scores: Matrix, coins: Coins, delta: float, confidence: float

@@ -39,7 +39,7 @@ from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import independent_trials_bound
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.auditing.symbolic.replay import checked_run
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox, derive_key

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tacit.core.errors import Misuse, TacitError, first_line
 
@@ -105,16 +106,18 @@ class _LinearityCheck(TorchFunctionMode):
 
     def _is_linear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether f(X M) = f(X) M, for what is returned and for what is changed in place."""
-        if func.__name__ == "empty_like" or not any(map(self._is_row, _tensors((args, kwargs)))):
+        given = args, kwargs
+        tensors = (leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor))
+        if func.__name__ == "empty_like" or not any(map(self._is_row, tensors)):
             return True
         plain, mixed = (
-            _mapped((args, kwargs), change) for change in (torch.clone, self._times_mix)
+            tree_map_only(Tensor, change, given) for change in (torch.clone, self._times_mix)
         )
         try:
-            results = [(func(*given[0], **given[1]), given) for given in (plain, mixed)]
+            results = [(func(*x[0], **x[1]), x) for x in (plain, mixed)]
         except (RuntimeError, TypeError, ValueError):
             return True  # What fails is no function of rows.
-        pairs = zip(_leaves(results[0]), _leaves(results[1]), strict=False)
+        pairs = zip(tree_leaves(results[0]), tree_leaves(results[1]), strict=False)
         return all(self._follows(before, after) for before, after in pairs)
 
     def _follows(self, before: Any, after: Any) -> bool:
@@ -157,27 +160,3 @@ def _kind(frame: FrameType) -> str:
         return "text" if room in TEXT else "used" if room in USED_BY_TEXT else "machinery"
     is_library = path.is_relative_to(TORCH) or not path.is_file()
     return "used" if is_library else "text"
-
-
-def _mapped(given: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Lists, tuples and dictionaries with all tensors changed."""
-    if isinstance(given, Tensor):
-        return change(given)
-    if isinstance(given, list | tuple):
-        return type(given)([_mapped(item, change) for item in given])
-    if isinstance(given, dict):
-        return {key: _mapped(item, change) for key, item in given.items()}
-    return given
-
-
-def _leaves(given: Any) -> list[Any]:
-    """All that is not a list, tuple or dictionary, in order."""
-    if isinstance(given, list | tuple):
-        return [leaf for item in given for leaf in _leaves(item)]
-    if isinstance(given, dict):
-        return _leaves(list(given.values()))
-    return [given]
-
-
-def _tensors(given: Any) -> list[Tensor]:
-    return [leaf for leaf in _leaves(given) if isinstance(leaf, Tensor)]

@@ -16,7 +16,7 @@ import numpy as np
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 

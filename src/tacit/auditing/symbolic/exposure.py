@@ -16,7 +16,7 @@ from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.linear_knowledge import Status
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 
 Level = Literal["nothing", "noisy", "sum", "difference", "gradient"]
 LEVELS: tuple[Level, ...] = get_args(Level)

@@ -21,8 +21,7 @@ from tacit.auditing.symbolic.linear_knowledge import (
     LinearKnowledge,
 )
 from tacit.auditing.symbolic.row_space import Matrix
-from tacit.auditing.symbolic.symbolic_clients import NonlinearStep
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import NonlinearStep, SymbolicRun
 from tacit.core.here import Nonlinear
 from tacit.record.unknowns import Unknown
 

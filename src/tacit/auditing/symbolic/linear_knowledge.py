@@ -34,7 +34,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.row_space import Matrix, RowSpace
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Gaussian
 from tacit.record.unknowns import Unknown
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
+from tacit.auditing.symbolic.symbols import run_on_symbols, step_on_symbols
 from tacit.config.algorithms import make_algorithm_for
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import RESERVED

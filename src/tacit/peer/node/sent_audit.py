@@ -30,7 +30,7 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.statements import reconstruction
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.errors import Misuse
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.node.audited_node import AuditedNode
