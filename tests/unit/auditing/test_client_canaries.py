@@ -12,13 +12,8 @@ from scipy import optimize
 import tacit
 from tacit.algorithms.diffusion import ModelState, adapt
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.canaries.client_likelihood import ClientLikelihood, worst_signs
-from tacit.auditing.canaries.copies import disjoint_copies, run_copies
-from tacit.auditing.canaries.objectives import (
-    GradientCanaries,
-    random_directions,
-    random_gradients,
-)
+from tacit.auditing.canaries.client import ClientCanaries, ClientLikelihood, worst_signs
+from tacit.auditing.canaries.copies import disjoint_copies, random_directions, run_copies
 from tacit.auditing.canaries.trials import canary_trials
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
@@ -123,7 +118,7 @@ def test_scores_have_the_distribution_that_the_ledger_assumes(who):
     algorithm, clip = pd_lms(3.0), Clip(1.0)
     run = run_on_symbols(algorithm, RING, STEPS)
     likelihood = ClientLikelihood.of(run, Adversary.parse(who), 0, clip)
-    canaries = random_gradients(4000, 5, 3, clip, likelihood.signs, 0, torch.float64)
+    canaries, _ = likelihood.draw(4000, 3, 0, torch.float64, "cpu")
     noise = Philox(0, 3, torch.float64)
     observed = run_copies(algorithm, disjoint_copies(RING, 4000), STEPS, canaries, noise)
     centred = likelihood.scores(observed) * canaries.coins[:, 0].numpy()
@@ -138,7 +133,7 @@ def test_every_copy_runs_as_the_graph_alone():
     star = tacit.Topology.star(4).mixing()
     coins = torch.tensor([[1.0, -1, 1, 1], [-1, -1, 1, -1]])
     directions = random_directions(2, 3, clip, 0)
-    canaries = GradientCanaries(coins, directions, 4, torch.float64, "cpu", {}, clip)
+    canaries = ClientCanaries(coins, directions, 4, torch.float64, "cpu", {}, clip)
     seen = run_copies(
         algorithm, disjoint_copies(star, 2), 2, canaries, Philox(0, 3, torch.float64)
     ).seen
@@ -158,7 +153,7 @@ def test_every_copy_runs_as_the_graph_alone():
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_canaries_are_as_long_as_the_clip_allows(norm):
     clip = Clip(3.0, norm)
-    objective = GradientCanaries(
+    objective = ClientCanaries(
         torch.ones(5, 2), random_directions(5, 4, clip, 1), 2, torch.float32, "cpu", {7: -1.0}, clip
     )
     rows = objective.grad(torch.zeros(10, 4), 0)

@@ -13,8 +13,7 @@ from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.canaries import trials as trials_module
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
-from tacit.auditing.canaries.objectives import random_samples
-from tacit.auditing.canaries.sample_likelihood import SampleLikelihood
+from tacit.auditing.canaries.gradient import GradientLikelihood
 from tacit.auditing.canaries.trials import canary_trials
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.hosted_clients import Sampling
@@ -156,14 +155,14 @@ def test_noisy_sums_have_the_distribution_that_the_bound_assumes(kind, adversary
     setting, copies = prepared(kind), 4_000
     run = run_on_symbols(setting.algorithm, RING, STEPS, common_start=True)
     who = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
-    likelihood = SampleLikelihood.of(run, who, 0)
-    canaries = random_samples(copies, N, 0, 2, 1.0, 7, torch.float64)
+    likelihood = GradientLikelihood.of(run, who, 0)
+    canaries, there = likelihood.draw(copies, 2, 7, torch.float64, "cpu")
     observed = run_copies(
         setting.algorithm, disjoint_copies(RING, copies), STEPS, canaries,
         Philox(3, 2, torch.float64), likelihood.component,
     )  # fmt: skip
     sums = likelihood.noisy_sums(observed) / likelihood.deviations
-    there, few = canaries.coins.numpy(), 5 / math.sqrt(copies / 2)
+    few = 5 / math.sqrt(copies / 2)
     assert abs(sums[~there].mean(axis=0)).max() < few
     np.testing.assert_allclose(sums[~there].std(axis=0), 1.0, atol=few)
     shift = likelihood.rates * likelihood.bounds / likelihood.deviations
@@ -181,7 +180,7 @@ def test_the_same_sums_are_measured_once():
 
 
 def test_time_is_limited_and_said_so(monkeypatch):
-    monkeypatch.setattr(SampleLikelihood, "numbers", 1)
+    monkeypatch.setattr(GradientLikelihood, "numbers", 1)
     calls = []
     found = measured(
         prepared(PrivateSGD), trials=10_000, seconds=0.0,
@@ -192,12 +191,13 @@ def test_time_is_limited_and_said_so(monkeypatch):
 
 
 def test_a_canary_is_as_long_as_clipping_allows():
-    canaries = random_samples(50, N, 2, 3, 0.5, 0, torch.float32)
+    run = run_on_symbols(prepared(PrivateSGD).algorithm, RING, 1, common_start=True)
+    likelihood = replace(GradientLikelihood.of(run, ONE, 2), bounds=np.array([0.5]))
+    canaries, there = likelihood.draw(50, 3, 0, torch.float32, "cpu")
     always = Sampling(
         1.0, 0.5, lambda rows, width: torch.zeros(len(rows), width, dtype=torch.int64)
     )
     rows = canaries.clipped_sum(canaries.theta0(), always, 0).reshape(50, N, 3)
-    there = canaries.coins
     assert rows[:, [0, 1, 3, 4]].count_nonzero() == 0
     assert rows[~there].count_nonzero() == 0
     norms = rows[there, 2].double().norm(dim=1)
@@ -208,4 +208,4 @@ def test_a_canary_is_as_long_as_clipping_allows():
 def test_reasons_against_a_measurement():
     algorithm = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(1.0))
     run = run_on_symbols(algorithm, RING, 2)
-    assert "sums over samples" in SampleLikelihood.of(run, ONE, 0)
+    assert "sums over samples" in GradientLikelihood.of(run, ONE, 0)

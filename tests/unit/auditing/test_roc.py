@@ -8,8 +8,7 @@ import torch
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score
 
-from tacit.auditing.scoring.clopper_pearson import clopper_pearson
-from tacit.auditing.scoring.roc import Roc
+from tacit.auditing.scoring.roc import Roc, clopper_pearson
 from tacit.core.errors import Misuse
 
 

@@ -8,8 +8,7 @@ import torch
 import tacit
 from tacit import data, models
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.canaries import planting
-from tacit.auditing.canaries.sample import sample_canaries
+from tacit.auditing.canaries.sample import draw_samples, plant, sample_canaries
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
@@ -60,8 +59,8 @@ def test_the_whole_training_is_scored_by_a_trained_model():
 @pytest.mark.parametrize("batch_size", [None, 10])
 def test_only_the_victim_gets_the_canaries_whose_coins_say_so(batch_size):
     before = setting(tacit.DSGT(lr=0.1), batch_size).task
-    samples = planting.draw_samples(before, 50, 3)
-    after = planting.plant(before, 1, samples)
+    samples = draw_samples(before, 50, 3)
+    after = plant(before, 1, samples)
     truth = [Truth(task, 0) for task in (before, after)]
     for client in (0, 2):
         for one, other in zip(truth[0].members(client), truth[1].members(client), strict=True):

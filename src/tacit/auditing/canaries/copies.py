@@ -2,8 +2,8 @@
 
 The clients of copy r are r·N, …, r·N + N − 1. There are no edges between copies, so the weights are
 block-diagonal, and noise is keyed by client, so it is independent. The algorithm's own code runs in
-the simulator's engine with its own noise. Only the objective is replaced (`objectives`). Messages
-are kept as numbers along the directions of the canaries.
+the simulator's engine with its own noise. Only the objective is replaced. Messages are kept as
+numbers along the directions of the canaries. First models are zero.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.canaries.objectives import Canaries
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.here import Network
+from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
@@ -33,6 +33,7 @@ from tacit.engines.lazy_rows import Workspace
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
+from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
 
@@ -46,6 +47,56 @@ def disjoint_copies(graph: Graph, copies: int) -> Graph:
     )
     blocks = sparse.kron(sparse.eye_array(copies), graph.weights, format="csr")
     return Graph(topology, sparse.csr_array(blocks), graph.rule)
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """An objective with canaries in place of data.
+
+    Attributes:
+        coins: One of each copy [copies, ...].
+        directions: The direction of each copy, [copies, P].
+        clients: The number of clients in a copy.
+        dtype: Of models and gradients.
+        device: Where they live.
+    """
+
+    coins: Tensor
+    directions: Tensor
+    clients: int
+    dtype: torch.dtype
+    device: torch.device | str
+
+    def theta0(self) -> Tensor:
+        shape = len(self.coins) * self.clients, self.directions.shape[1]
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        raise NotImplementedError("these canaries are for sums over samples")
+
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        raise NotImplementedError("these canaries are gradients of batches")
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        # Where the gradient is g, ∇f(w) + b + cw = 0.
+        return -(self.grad(linear, number) + linear) / curvature
+
+
+def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
+    """Directions u [copies, width], each of length one in the norm of the clip.
+
+    An L1 ball reaches farthest in one coordinate, so there u is a coordinate's unit vector.
+    """
+    rng = np.random.default_rng((seed, 1))
+    if clip.norm == "l1":
+        rows = np.zeros((copies, width))
+        rows[np.arange(copies), rng.integers(width, size=copies)] = rng.choice((-1.0, 1.0), copies)
+    else:
+        rows = rng.normal(size=(copies, width))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return torch.as_tensor(rows)
 
 
 class ObservedNetwork:

@@ -15,8 +15,10 @@ data of a client: the ledger's upper bound covers it, and this lower bound is us
 
 from __future__ import annotations
 
+import itertools
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,12 +27,13 @@ from torch.func import grad, vmap
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.membership_scores import loss_score
+from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.whole_run import ledger_of, whole_run_bound_of
-from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import one_run_bound
+from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
 from tacit.auditing.symbolic.replay import checked_run, without
@@ -40,8 +43,19 @@ from tacit.engines.setting import Setting
 from tacit.engines.simulation import Simulation
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.objective import Objective
+from tacit.tasks.parts import Parts
 
 TINY = 1e-150
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedSamples:
+    """Inputs with wrong labels, and which of them are among the victim's data, bool [m]."""
+
+    x: Tensor
+    y: Tensor
+    coins: Tensor
 
 
 def sample_canaries(
@@ -126,6 +140,48 @@ def sample_canaries(
         time.perf_counter() - begun,
         scored_by=scored_by,
     )
+
+
+def draw_samples(task: Objective, count: int, seed: int) -> PlantedSamples:
+    """Test inputs with random labels that are wrong, and fair coins."""
+    others = Truth(task, seed).non_members(0)
+    reason = why_not_classifying(task)
+    if reason is None and not (Truth(task, seed).has_test_set and others is not None):
+        reason = "the task has no test set, whose samples could be canaries"
+    if reason is not None:
+        raise Misuse(f"There can be no sample canaries: {reason}.", "Give tacit.Task a test.")
+    assert others is not None
+    x, y = others
+    classes, rank = torch.unique(y, return_inverse=True)
+    check_count("count", count, at_least=2)
+    if count > len(x) or len(classes) < 2:
+        raise Misuse(
+            f"The test set has {len(x)} samples of {len(classes)} classes for {count} canaries.",
+            f"Ask for at most {len(x)} canaries, of two classes or more.",
+        )
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(x), generator=generator)[:count]
+    other = torch.randint(1, len(classes), (count,), generator=generator)
+    wrong = classes[(rank[chosen] + other) % len(classes)]
+    coins = torch.rand(count, generator=generator) < 0.5
+    return PlantedSamples(x[chosen], wrong, coins)
+
+
+def plant(task: Objective, victim: int, samples: PlantedSamples) -> Objective:
+    """The task with the canaries whose coins are heads among the victim's data."""
+    new = samples.x[samples.coins], samples.y[samples.coins]
+    parts = task.parts
+    if isinstance(parts, Parts):
+        first = len(parts.arrays[0])
+        arrays = [torch.cat(pair) for pair in zip(parts.arrays, new, strict=True)]
+        ends = parts.offsets.tolist()
+        owned = [parts.order[a:b] for a, b in itertools.pairwise(ends)]
+        owned[victim] = torch.cat((owned[victim], first + torch.arange(len(new[0]))))
+        return replace(task, parts=Parts.split(arrays, owned))
+    assert isinstance(parts, Sequence)  # a task with a module has no stream
+    held = list(parts)
+    held[victim] = tuple(torch.cat(pair) for pair in zip(held[victim], new, strict=True))
+    return replace(task, parts=held)
 
 
 def _scores(

@@ -6,7 +6,7 @@ through, with a sign that its coin chooses. Gradient canaries are for sums over 
 coin decides whether a sample with a canary as its gradient is among the victim's data.
 
 The adversary guesses the victim's coin from the messages it sees, by the likelihood ratio
-(`client_likelihood`, `sample_likelihood`). It is the ledger's adversary: it knows the data, or the
+(`client`, `gradient`). It is the ledger's adversary: it knows the data, or the
 coins, of all other clients. Copies of the graph are independent trials, so guesses bound ε from
 below (`coin_guesses`).
 
@@ -30,10 +30,10 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import ledger_adversary
 from tacit.auditing.bounds.whole_run import ledger_of
-from tacit.auditing.canaries.client_likelihood import ClientLikelihood
+from tacit.auditing.canaries.client import ClientLikelihood
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
+from tacit.auditing.canaries.gradient import GradientLikelihood
 from tacit.auditing.canaries.result import ACCUSING, CanaryResult
-from tacit.auditing.canaries.sample_likelihood import SampleLikelihood
 from tacit.auditing.client_names import client_name
 from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import independent_trials_bound
@@ -49,7 +49,7 @@ from tacit.engines.setting import Setting
 TRIALS = 100_000
 WIDTH = 2  # coordinates of a canary, at most
 FEWEST = 1_000  # trials that run together, at least
-Likelihood = ClientLikelihood | SampleLikelihood
+Likelihood = ClientLikelihood | GradientLikelihood
 
 
 def canary_trials(
@@ -134,7 +134,7 @@ def canary_trials(
         if part and time.perf_counter() - begun > seconds:
             break
         key = derive_key(seed, likelihood.label, part)
-        canaries, heads = likelihood.draw(copies, width, key, setting.task, device)
+        canaries, heads = likelihood.draw(copies, width, key, dtype, device)
         noise = Philox(key, width, dtype, pool)
         component = likelihood.component or None
         observed = run_copies(setting.algorithm, union, run.steps, canaries, noise, component)
@@ -170,7 +170,7 @@ def _likelihood(
 ) -> Likelihood | str:
     """How the coin is guessed, or the reason why it cannot be."""
     if run.samplings:
-        return SampleLikelihood.of(run, adversary, victim)
+        return GradientLikelihood.of(run, adversary, victim)
     if (clip := setting.task.clip) is None:
         return "gradients are not clipped, so that none is the largest"
     likelihood = ClientLikelihood.best(run, adversary, victim, clip)

@@ -43,8 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from tacit.auditing.scoring.clopper_pearson import Array, clopper_pearson
-from tacit.auditing.scoring.roc import as_scores
+from tacit.auditing.scoring.roc import Array, as_scores, clopper_pearson
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
@@ -214,9 +213,7 @@ def gaussian_trade_off_epsilon(
 
     The arguments are those of `independent_trials_bound`; δ must be positive.
     """
-    scores, coins = _checked(scores, coins, delta, confidence)
-    correct = int(((scores > 0) == coins).sum())
-    share = _lower_limit(correct, len(scores), 1 - confidence)
+    share = _least_share_correct(scores, coins, delta, confidence)
     mu = 2 * float(special.ndtri(share)) if share > 0.5 else 0.0
     return gaussian_epsilon(delta, mu)
 
@@ -234,10 +231,8 @@ def sampled_trade_off_epsilon(
         delta: δ of the privacy that is tested.
         confidence: Probability with which the bound holds.
     """
-    scores, coins = _checked(scores, coins, delta, confidence)
-    correct = int(((scores > 0) == coins).sum())
     # The share of correct guesses is at most (1 + δ(0))/2, where δ(0) is the total variation.
-    distance = 2 * _lower_limit(correct, len(scores), 1 - confidence) - 1
+    distance = 2 * _least_share_correct(scores, coins, delta, confidence) - 1
     if distance <= 0:
         return 0.0
 
@@ -251,6 +246,13 @@ def sampled_trade_off_epsilon(
         return 0.0
     found = float(optimize.brentq(excess, low, high, xtol=1e-3))
     return sampled_gaussian_epsilon(math.exp(found), rate, steps, delta)
+
+
+def _least_share_correct(scores: Any, coins: Any, delta: float, confidence: float) -> float:
+    """The lower limit of the probability that the sign of a score is that of its coin."""
+    scores, coins = _checked(scores, coins, delta, confidence)
+    correct = int(((scores > 0) == coins).sum())
+    return _lower_limit(correct, len(scores), 1 - confidence)
 
 
 def _lower_limit(hits: int, total: int, tail: float) -> float:

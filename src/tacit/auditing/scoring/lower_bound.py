@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.scoring.clopper_pearson import Array, clopper_pearson
-from tacit.auditing.scoring.roc import as_scores
+from tacit.auditing.scoring.roc import Array, as_scores, clopper_pearson
 from tacit.core.checks import check_number
 
 MAX_THRESHOLDS = 1000  # tried on the first half

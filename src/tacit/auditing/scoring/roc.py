@@ -22,10 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import expit, logit, ndtri
+from scipy.special import betainccinv, betaincinv, expit, logit, ndtri
 from torch import Tensor
 
-from tacit.auditing.scoring.clopper_pearson import clopper_pearson
 from tacit.core.errors import Misuse
 from tacit.tasks.metrics.ranking import auc, doubled_ranks
 
@@ -103,6 +102,20 @@ def as_scores(name: str, given: Tensor | ArrayLike) -> Array:
             "Give one number per candidate, [n], and at least two candidates of each kind.",
         )
     return scores
+
+
+def clopper_pearson(hits: int | NDArray[np.int64], total: int, tail: float) -> tuple[Array, Array]:
+    """Clopper–Pearson limits of a probability, each wrong with probability at most `tail`.
+
+    Args:
+        hits: Successes, a number or an array.
+        total: Trials.
+        tail: The probability that a limit is wrong.
+    """
+    hits = np.asarray(hits)
+    low = np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1), total - hits + 1, tail))
+    high = np.where(hits == total, 1.0, betainccinv(hits + 1, np.maximum(total - hits, 1), tail))
+    return low, high
 
 
 def _delong(positive: Array, negative: Array) -> tuple[float, float]:

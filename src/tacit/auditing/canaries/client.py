@@ -1,5 +1,11 @@
-"""The adversary's statistic for one client's canary: the likelihood ratio of its coin.
+"""Client canaries: all gradients of a client have a sign that its coin chooses.
 
+Client i of copy r has the gradients
+
+    gᵢ⁽ᵏ⁾ = cᵣᵢ sₖ C uᵣ
+
+with a coin cᵣᵢ = ±1, a sign sₖ for the k-th gradient of every client, the clipping bound C, and a
+direction uᵣ of length one. The adversary's statistic is the likelihood ratio of the victim's coin.
 Projected on the canaries' direction, the messages that an adversary sees are
 
     y = c S s C + K + N D z
@@ -23,27 +29,52 @@ good: noise that is used twice then cancels, where it would add up under constan
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
-from tacit.auditing.canaries.copies import ObservedCopies, observed_rows
-from tacit.auditing.canaries.objectives import GradientCanaries, random_gradients
+from tacit.auditing.canaries.copies import (
+    Canaries,
+    ObservedCopies,
+    observed_rows,
+    random_directions,
+)
 from tacit.auditing.canaries.result import Kind
 from tacit.auditing.scoring.coin_guesses import Coins, gaussian_trade_off_epsilon
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
-from tacit.tasks.objective import Objective
 
 SAME = 1 - 1e-6  # share of the information from which on the rest is rounding
 NOISELESS = 1e-10  # singular values of normalized noise below this, relative to the largest
+
+
+@dataclass(frozen=True, eq=False)
+class ClientCanaries(Canaries):
+    """Gradients that are canaries, whatever the models are; coins are ±1 of each client.
+
+    Attributes:
+        signs: The sign of each gradient by the number of its batch; 1 where there is none.
+        clip: Gives the length of canaries.
+    """
+
+    signs: Mapping[int, float]
+    clip: Clip
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        size = self.signs.get(number, 1.0) * self.clip.bound
+        rows = self.coins[:, :, None] * (size * self.directions)[:, None, :]
+        rows = rows.reshape(theta.shape).to(self.device, self.dtype)
+        # As every gradient: rounding must not make it longer than the bound.
+        rows = self.clip.clip_(rows)
+        return rows if out is None else out.copy_(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +82,9 @@ class ClientLikelihood:
     """Scores the coin of one victim by what an adversary sees.
 
     Attributes:
-        victim: The client.
-        adversary: Whose view is used.
+        rows: What the adversary sees of the victim.
         clip: How gradients are clipped.
         signs: Signs of the gradients, by the number of their batch.
-        gaussian: Whether all noise that hides the coin is Gaussian.
         information: μ² = (2C)² sᵀFs of the coin, if noise were Gaussian.
     """
 
@@ -64,16 +93,12 @@ class ClientLikelihood:
     # In all messages of the copies that run together.
     numbers: ClassVar[int] = 1 << 19
 
-    victim: int
-    adversary: Adversary
+    rows: SecretRows
     clip: Clip
     signs: dict[int, float]
-    gaussian: bool
     information: float
-    _view: SecretRows
     _effects: Matrix  # [N, m]: what the coin of each client adds to the messages
     _whiten: Matrix  # [K', m]
-    _is_laplace: npt.NDArray[np.bool_]  # [K']
 
     @classmethod
     def of(
@@ -111,16 +136,12 @@ class ClientLikelihood:
                 size = signs[unknown.when] * clip.bound
                 effects[unknown.client] += size * matrix[:, run.columns[unknown]]
         return cls(
-            victim,
-            adversary,
+            view,
             clip,
             signs,
-            all(isinstance(law, Gaussian) for law in view.laws),
             float(np.square(white @ best).sum()),
-            view,
             effects,
             whiten / row_sizes(*rows),
-            np.array([isinstance(law, Laplace) for law in view.laws]),
         )
 
     @classmethod
@@ -140,7 +161,7 @@ class ClientLikelihood:
     @property
     def view(self) -> str:
         """Names what is seen: the adversary whose messages are enough."""
-        return str(self.adversary)
+        return str(self.rows.adversary)
 
     @property
     def component(self) -> tuple[int, ...]:
@@ -148,31 +169,33 @@ class ClientLikelihood:
         return ()
 
     def draw(
-        self, copies: int, width: int, key: int, task: Objective, device: torch.device | str
-    ) -> tuple[GradientCanaries, Coins]:
+        self, copies: int, width: int, seed: int, dtype: torch.dtype, device: torch.device | str
+    ) -> tuple[ClientCanaries, Coins]:
         """Canaries of all clients in so many copies, and the victim's coins."""
         clients = len(self._effects)
-        canaries = random_gradients(
-            copies, clients, width, self.clip, self.signs, key, task.dtype, device
+        coins = np.random.default_rng((seed, 0)).choice((-1.0, 1.0), (copies, clients))
+        directions = random_directions(copies, width, self.clip, seed)
+        canaries = ClientCanaries(
+            torch.as_tensor(coins), directions, clients, dtype, device, self.signs, self.clip
         )
-        return canaries, (canaries.coins[:, self.victim] > 0).numpy()
+        return canaries, coins[:, self.rows.victim] > 0
 
     def scores(self, observed: ObservedCopies) -> Matrix:
         """Scores [copies] of the victim's coin, higher for +1; the coin itself is not used."""
-        assert isinstance(observed.canaries, GradientCanaries)
-        others = observed.canaries.coins.double().numpy().copy()
-        others[:, self.victim] = 0.0
-        rest = observed_rows(self._view, observed) - others @ self._effects
-        x, shift = rest @ self._whiten.T, self._whiten @ self._effects[self.victim]
+        victim, others = self.rows.victim, observed.canaries.coins.double().numpy().copy()
+        others[:, victim] = 0.0
+        rest = observed_rows(self.rows, observed) - others @ self._effects
+        x, shift = rest @ self._whiten.T, self._whiten @ self._effects[victim]
+        is_laplace = [isinstance(law, Laplace) for law in self.rows.laws]
         matched = 2 * x * shift
         distances = math.sqrt(2) * (np.abs(x + shift) - np.abs(x - shift))
-        return np.asarray(np.where(self._is_laplace, distances, matched).sum(axis=1))
+        return np.asarray(np.where(is_laplace, distances, matched).sum(axis=1))
 
     def gaussian_epsilon(
         self, scores: Matrix, coins: Coins, delta: float, confidence: float
     ) -> float | None:
         """A lower bound on ε if the trade-off function is Gaussian; None if noise is not."""
-        if not self.gaussian:
+        if not all(isinstance(law, Gaussian) for law in self.rows.laws):
             return None
         return gaussian_trade_off_epsilon(scores, coins, delta, confidence)
 
