@@ -11,15 +11,13 @@ import networkx as nx
 import pytest
 from hypothesis import given, strategies as st
 
+from support.bounds import DELTA, ledger_of, whole_run_of
 from support.graphs import connected_graphs
 from support.suited import guaranteed, made
 from tacit import Adversary, Privacy, PrivateSGD
-from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
-from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 
-PARAMETERS, DELTA = 6, 1e-5
+PARAMETERS = 6
 
 
 def component_size(graph, coalition, victim):
@@ -59,13 +57,9 @@ def test_bounds_are_those_of_the_noise_of_the_component(situation, options, step
     def brute_force(iterations):
         return sampled_gaussian_epsilon(noise, mechanism.sampling_rate, iterations, DELTA)
 
-    run = run_on_symbols(algorithm, graph, 2, common_start=True)
-    upper = compute_ledger(
-        run, adversary, victim, clip=None, parameters=PARAMETERS, delta=DELTA
-    ).upper
-    whole = whole_run_bound(
-        algorithm, graph, adversary, victim, steps, clip=None, parameters=PARAMETERS, delta=DELTA
-    )
+    about = {"victim": victim, "graph": graph, "parameters": PARAMETERS}
+    upper = ledger_of(algorithm, adversary, 2, common_start=True, **about).upper
+    whole = whole_run_of(algorithm, adversary, steps, **about)
     assert upper.epsilon == pytest.approx(brute_force(2), rel=1e-9)
     assert whole.epsilon == pytest.approx(brute_force(steps), rel=1e-9)
     # What the budget says of such a coalition, with a margin for integers below one in 100,000.

@@ -14,11 +14,11 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from support.bounds import DELTA, ledger_of, threat, whole_run_of
 from tacit import Gaussian, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.replay import replay
@@ -30,7 +30,7 @@ PRIME = 2_147_483_629
 pytestmark = pytest.mark.thorough
 # In the thorough profile, a thousand cases in all four tests.
 many = settings(max_examples=250 if settings().max_examples > 20 else 30)
-LAW, CLIP, DELTA, STEPS = Gaussian(0.5), Clip(1.0), 1e-5, 3
+LAW, CLIP, STEPS = Gaussian(0.5), Clip(1.0), 3
 COEFFICIENTS = [Fraction(x, 2) for x in (-4, -2, -1, 1, 2, 4)]
 GRAPHS = {
     "ring": Topology.ring(4),
@@ -249,7 +249,7 @@ def test_what_is_known_is_what_ranks_say(program, graph, adversary):
 def test_epsilon_is_never_below_what_a_pair_of_data_sets_shows(program, graph, adversary, seed):
     """A direction of change for each gradient gives a Gaussian pair, whose ε bounds from below."""
     run = run_on_symbols(Written(program), graph, STEPS, common_start=True)
-    bound = compute_ledger(run, adversary, 0, clip=CLIP, parameters=5, delta=DELTA).upper
+    bound = compute_ledger(run, threat(adversary, clip=CLIP)).upper
     stronger = Adversary(adversary.corrupt, listens=True, knows_theta0=True)
     matrix, hidden = BruteForce(program, graph).view(stronger, graph)
     signal = [k for k, name in enumerate(hidden) if name[0] == "g" and name[2] == 0]
@@ -292,15 +292,7 @@ def test_an_undeclared_function_is_always_found(program, graph):
     mismatches = replay(algorithm, graph, run)
     assert any(f"m{program.bent[0]}" in one.what for one in mismatches)
     for text in ("curious(1)", "eavesdropper"):
-        ledger = compute_ledger(
-            run,
-            Adversary.parse(text),
-            0,
-            clip=CLIP,
-            parameters=5,
-            delta=DELTA,
-            mismatches=mismatches,
-        )
+        ledger = compute_ledger(run, threat(text, clip=CLIP), mismatches)
         assert math.isinf(ledger.upper.epsilon)
 
 
@@ -313,9 +305,9 @@ def test_the_bound_for_a_whole_run_is_at_least_that_of_its_iterations(
     program, graph, adversary, steps
 ):
     algorithm = Written(program)
-    options = {"clip": CLIP, "parameters": 3, "delta": DELTA}
-    whole = whole_run_bound(algorithm, graph, adversary, 0, steps, **options)
+    about = {"graph": graph, "clip": CLIP}
+    whole = whole_run_of(algorithm, adversary, steps, **about)
     if whole is None or math.isinf(whole.epsilon):
         return
-    upper = compute_ledger(run_on_symbols(algorithm, graph, steps), adversary, 0, **options).upper
+    upper = ledger_of(algorithm, adversary, steps, **about).upper
     assert upper.epsilon <= whole.epsilon * (1 + 1e-6), upper.why

@@ -19,6 +19,7 @@ from tacit.algorithms.algorithm import Algorithm, options_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.judgement import describe_adversary, describe_knowledge, join, lower_first
 from tacit.auditing.options import Progress
@@ -271,16 +272,8 @@ def _bound(
     delta: float,
 ) -> Bound | None:
     """ε of the whole run with another algorithm or graph, if it is proved."""
-    return whole_run_bound(
-        algorithm,
-        graph,
-        adversary,
-        victim,
-        experiment.steps,
-        clip=experiment.task.clip,
-        parameters=experiment.task.parameters,
-        delta=delta,
-    )
+    threat = Threat.of(experiment.setting, adversary, victim, delta)
+    return whole_run_bound(algorithm, graph, threat, experiment.steps)
 
 
 def _describe(

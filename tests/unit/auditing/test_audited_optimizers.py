@@ -6,15 +6,13 @@ import pytest
 import torch
 
 import tacit
+from support.bounds import RING, threat, whole_run_of
 from support.suited import suited
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.clipping import Clip
 
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 TASK = tacit.quadratic(torch.eye(3).double().repeat(5, 1, 1), torch.ones(5, 3).double())
 NOISE = tacit.Gaussian(2.0)
 HEAVY = {"momentum": 0.8, "nesterov": True, "weight_decay": 0.1}
@@ -25,7 +23,7 @@ def ledger(algorithm, clip=CLIP):
     run = run_on_symbols(algorithm, RING, STEPS)
     mismatches = replay(algorithm, RING, run, width=3)
     assert not mismatches
-    return compute_ledger(run, Adversary.curious(1), 0, clip=clip, parameters=3)
+    return compute_ledger(run, threat("curious(1)", clip=clip))
 
 
 def prepared(kind, **options):
@@ -63,9 +61,7 @@ def test_a_bound_for_the_whole_run_is_never_below_that_of_its_iterations(kind_an
     """No message shows the momentum in the state: the bound must follow it, or be none."""
     kind, options, optimizer = kind_and_options
     algorithm = kind(lr=0.1, noise=NOISE, **options, **optimizer)
-    found = whole_run_bound(
-        algorithm, RING, Adversary.curious(1), 0, STEPS, clip=CLIP, parameters=3, delta=1e-5
-    )
+    found = whole_run_of(algorithm, steps=STEPS, clip=CLIP)
     first = ledger(algorithm).upper.epsilon
     assert found is None or found.epsilon >= first * (1 - 1e-9)
 

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-import tacit
+from support.bounds import DELTA, RING, threat, whole_run_of
 from support.written import FromFirstModels
-from tacit import Adversary, Gaussian
+from tacit import Gaussian
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.discrete_gaussian import DiscreteGaussian
@@ -19,9 +18,7 @@ from tacit.core.errors import Misuse
 from tacit.core.fixed_point import FixedPoint
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
-DELTA, STEPS, RATE = 1e-5, 50, 0.5
-CURIOUS, HONEST = Adversary.curious(1), 4
+STEPS, RATE, HONEST = 50, 0.5, 4
 CODE = FixedPoint(2.0**9, DiscreteGaussian(0))
 
 
@@ -29,17 +26,13 @@ def audited(algorithm, parameters=6):
     """The bound of two iterations, as an audit computes it, and what it is mistaken about."""
     run = run_on_symbols(algorithm, RING, 2)
     mismatches = replay(algorithm, RING, run, width=min(parameters, 64))
-    upper = compute_ledger(
-        run, CURIOUS, 0, clip=None, parameters=parameters, delta=DELTA, mismatches=mismatches
-    ).upper
+    upper = compute_ledger(run, threat("curious(1)", parameters=parameters), mismatches).upper
     return upper, [one.what for one in mismatches]
 
 
 def whole_run(algorithm, parameters):
     """ε of all iterations."""
-    return whole_run_bound(
-        algorithm, RING, CURIOUS, 0, STEPS, clip=None, parameters=parameters, delta=DELTA
-    ).epsilon
+    return whole_run_of(algorithm, steps=STEPS, parameters=parameters).epsilon
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import tacit
+from support.bounds import DELTA, RING, threat, whole_run_of
 from support.suited import Changed
-from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
-from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit import Adversary, Decor, Privacy, PrivateSGD
 from tacit.auditing.canaries import trials as trials_module
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
 from tacit.auditing.canaries.gradient import GradientLikelihood
@@ -24,8 +24,7 @@ from tacit.engines.setting import Setting
 from tacit.gradients.products import write_clipped_sums
 from tacit.privacy.population import Population
 
-N, STEPS, DELTA, EPSILON = 5, 4, 1e-5, 3.0
-RING = Topology.ring(N).mixing("metropolis", lazy=True)
+N, STEPS, EPSILON = 5, 4, 3.0
 ONE, BOTH = Adversary.curious(1), Adversary.curious(1, 4)
 
 
@@ -41,9 +40,7 @@ def measured(setting, adversary=ONE, trials=20_000, **options):
     """Canaries of client 0, beside the bound that is proved from the messages."""
     algorithm, parameters = setting.algorithm, setting.task.parameters
     run = run_on_symbols(algorithm, RING, STEPS, common_start=True)
-    upper = whole_run_bound(
-        algorithm, RING, adversary, 0, STEPS, clip=None, parameters=parameters, delta=DELTA
-    )
+    upper = whole_run_of(algorithm, adversary, STEPS, parameters=parameters)
     return canary_trials(setting, adversary, analysed=(run, upper), trials=trials, **options)
 
 
@@ -154,8 +151,7 @@ def test_noisy_sums_have_the_distribution_that_the_bound_assumes(kind, adversary
     """Without a canary they are N(0, s²), and with it C is added as often as a sample is drawn."""
     setting, copies = prepared(kind), 4_000
     run = run_on_symbols(setting.algorithm, RING, STEPS, common_start=True)
-    who = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
-    likelihood = GradientLikelihood.of(run, who, 0)
+    likelihood = GradientLikelihood.of(run, threat(adversary).stronger, 0)
     canaries, there = likelihood.draw(copies, 2, 7, torch.float64, "cpu")
     observed = run_copies(
         setting.algorithm, disjoint_copies(RING, copies), STEPS, canaries,

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from support.accounting import masked_mu, sum_delta
+from support.bounds import DELTA, RING, threat
 from support.written import FromFirstModels
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
@@ -32,10 +33,8 @@ from tacit.privacy.clipping import Clip
 from tacit.record.transcript import Keep
 from tacit.record.unknowns import Unknown
 
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 LAPLACE, GAUSSIAN = Laplace(0.5), Gaussian(0.4)
 LISTENERS = ("eavesdropper", "curious(1)", "curious(2)", "curious(1,4)")
-DELTA = 1e-5
 L1, L2 = Clip(1.5, "l1"), Clip(1.5, "l2")
 
 
@@ -99,9 +98,8 @@ def symbols(algorithm, steps, graph=RING):
 def ledger_of(
     algorithm, adversary="eavesdropper", steps=3, *, clip=L1, victim=0, graph=RING, parameters=7
 ):
-    adversary = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
     run = symbols(algorithm, steps, graph)
-    return compute_ledger(run, adversary, victim, clip=clip, parameters=parameters, delta=DELTA)
+    return compute_ledger(run, threat(adversary, victim, clip, parameters))
 
 
 def epsilon_of(*arguments, **options):
@@ -243,7 +241,7 @@ def test_laplace_noise_needs_the_l1_norm():
 def test_a_delta_that_is_no_probability_is_refused(delta):
     run = symbols(tacit.DSGT(lr=0.1), 1)
     with pytest.raises(Misuse, match="delta is"):
-        compute_ledger(run, Adversary.eavesdropper(), 0, clip=None, parameters=7, delta=delta)
+        compute_ledger(run, replace(threat("eavesdropper"), delta=delta))
 
 
 # --- A single message ---

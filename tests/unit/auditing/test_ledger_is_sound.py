@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tacit
+from support.bounds import RING, ledger_of, threat
 from support.written import FromFirstModels
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
@@ -17,8 +18,6 @@ from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
-
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class Rounded(Laplace):
 
 
 def upper(does, *, steps=2, clip=Clip(1.0, "l1"), adversary="eavesdropper"):  # noqa: B008 (frozen)
-    run = run_on_symbols(Rule(does), RING, steps)
-    return compute_ledger(run, Adversary.parse(adversary), 0, clip=clip, parameters=7).upper
+    return ledger_of(Rule(does), adversary, steps, clip=clip).upper
 
 
 def noise_sent_in_disguise(s, here):
@@ -132,7 +130,7 @@ def test_large_masks_do_not_hide_own_noise_from_the_audit(masks):
     sums = Leakage(Knowledge(run, Adversary.eavesdropper()), 0).of("sum")
     assert sums.statuses == ["noisy"]
     assert sums.variances[0] == pytest.approx(5 * 0.25)
-    bound = compute_ledger(run, Adversary.eavesdropper(), 0, clip=Clip(1.0), parameters=3).upper
+    bound = compute_ledger(run, threat("eavesdropper", clip=Clip(1.0))).upper
     assert math.isfinite(bound.epsilon)
 
 
@@ -141,7 +139,4 @@ def test_updates_of_several_local_steps_are_audited():
     found = Leakage(Knowledge(run, Adversary.server()), 0)
     assert found.of("gradient").indices("exact") == []
     assert found.of("update").statuses == ["exact", "exact"]
-    assert (
-        "+1·g[0](1) +1·g[0](2) +1·g[0](3)"
-        in compute_ledger(run, Adversary.server(), 0, clip=None, parameters=3).upper.why
-    )
+    assert "+1·g[0](1) +1·g[0](2) +1·g[0](3)" in compute_ledger(run, threat("server")).upper.why

@@ -7,28 +7,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tacit
+from support.bounds import DELTA, RING, ledger_of
 from support.written import Two, WithZeros
 from tacit import Gaussian, Laplace
-from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.clipping import Clip
 
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 OWN = float(RING.weights[0, 0])
-DELTA = 1e-5
 magnitudes = st.floats(-12, 0).map(lambda exponent: 10.0**exponent)
 bounds = st.floats(-6, 6).map(lambda exponent: 10.0**exponent)
 
 
 def upper(algorithm, clip, steps, adversary="curious(1)"):
-    run = run_on_symbols(algorithm, RING, steps)
-    ledger = compute_ledger(
-        run, Adversary.parse(adversary), 0, clip=clip, parameters=3, delta=DELTA
-    )
-    return ledger.upper
+    return ledger_of(algorithm, adversary, steps, clip=clip).upper
 
 
 @given(magnitudes, bounds, st.floats(-6, 6), st.integers(1, 4))

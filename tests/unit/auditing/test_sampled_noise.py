@@ -8,32 +8,29 @@ import pytest
 import torch
 
 import tacit
+from support.bounds import DELTA, RING, ledger_of, whole_run_of
 from support.suited import Changed, guaranteed, made
 from support.written import FromFirstModels
-from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
+from tacit import Adversary, Decor, Privacy, PrivateSGD
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
-from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
 from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 
-N, P, STEPS, DELTA = 5, 6, 3, 1e-5
-RING = Topology.ring(N).mixing("metropolis", lazy=True)
+N, P, STEPS = 5, 6, 3
 CURIOUS = Adversary.curious(1)
 
 
 def ledger(algorithm, adversary=CURIOUS, victim=3, graph=RING, steps=STEPS):
-    run = run_on_symbols(algorithm, graph, steps, common_start=True)
-    return compute_ledger(run, adversary, victim, clip=None, parameters=P, delta=DELTA)
+    about = {"victim": victim, "graph": graph, "parameters": P}
+    return ledger_of(algorithm, adversary, steps, common_start=True, **about)
 
 
 def whole(algorithm, adversary=CURIOUS, victim=3, graph=RING, steps=20):
-    return whole_run_bound(
-        algorithm, graph, adversary, victim, steps, clip=None, parameters=P, delta=DELTA
-    )
+    about = {"victim": victim, "graph": graph, "parameters": P}
+    return whole_run_of(algorithm, adversary, steps, **about)
 
 
 def private(**options):

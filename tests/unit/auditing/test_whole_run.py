@@ -8,16 +8,14 @@ import pytest
 import torch
 
 import tacit
+from support.bounds import RING, ledger_of, threat, whole_run_of
 from support.written import FromFirstModels, Two, WithZeros
 from tacit import Gaussian, Laplace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.audit import run_audit
 from tacit.auditing.bounds.added_noise import noise_loss, total_bound
-from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
+from tacit.auditing.bounds.whole_run import sample_uses
 from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.engines.setting import Setting
@@ -25,19 +23,15 @@ from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
 from tacit.tasks.parts import Parts
 
-RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 L2, L1 = Clip(0.5), Clip(0.5, "l1")
-OPTIONS = {"parameters": 3, "delta": 1e-5}
 
 
 def whole(algorithm, steps, clip=L2, graph=RING, uses=None):
-    adversary = Adversary.curious(1)
-    return whole_run_bound(algorithm, graph, adversary, 0, steps, clip=clip, uses=uses, **OPTIONS)
+    return whole_run_of(algorithm, steps=steps, clip=clip, graph=graph, uses=uses)
 
 
 def ledger(algorithm, steps, clip=L2):
-    run = run_on_symbols(algorithm, RING, steps)
-    return compute_ledger(run, Adversary.curious(1), 0, clip=clip, **OPTIONS).upper
+    return ledger_of(algorithm, steps=steps, clip=clip).upper
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
@@ -259,8 +253,7 @@ def test_no_choice_of_batches_costs_more_than_the_bound_per_sample(noise, clip, 
     algorithm = tacit.PDLMS(lr=lr, noise=noise)
     bound = whole(algorithm, 6, clip, uses=sample_uses(3, 6))
     run = run_on_symbols(algorithm, RING, 6)
-    stronger = replace(Adversary.curious(1) | Adversary.eavesdropper(), knows_theta0=True)
-    view = SecretRows.of(run, stronger, 0)
+    view = threat("curious(1)").view(run)
     laws = [run.laws[unknown] for unknown in view.noise]
     costs = []
     for batches in product(range(3), range(3, 6)):

@@ -19,8 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
@@ -108,12 +107,12 @@ def _pairs_of(run: SymbolicRun, graph: Graph) -> Iterator[_Pair]:
     for size in range(1, CLIENTS):
         for coalition in combinations(range(CLIENTS), size):
             adversary = Adversary.curious(*coalition)
-            knowledge, stronger = Knowledge(run, adversary), ledger_adversary(adversary)
+            knowledge = Knowledge(run, adversary)
             for victim in sorted(set(range(CLIENTS)) - set(coalition)):
                 leakage = Leakage(knowledge, victim)
                 met = len(set(near[victim]) & set(coalition))
                 position = "none" if not met else "all" if met == len(near[victim]) else "some"
-                rows = SecretRows.of(run, stronger, victim)
+                rows = Threat(adversary, victim).view(run)
                 yield _Pair(
                     size,
                     position,

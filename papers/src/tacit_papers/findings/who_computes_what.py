@@ -14,8 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.statements import image_steps
 from tacit.auditing.symbolic.coalitions import worst_coalition
@@ -103,17 +102,9 @@ class ProvenKnowledge:
         algorithm = prepared(self.algorithm, graph, self.iterations)
         if not algorithm.keeps_guarantee:
             return {}
-        summed = SecretRows.of(run, ledger_adversary(adversary), VICTIM).only_sum()
-        bound = whole_run_bound(
-            algorithm,
-            graph,
-            adversary,
-            VICTIM,
-            STEPS,
-            clip=None,
-            parameters=PARAMETERS,
-            delta=DELTA,
-        )
+        threat = Threat(adversary, VICTIM, None, PARAMETERS, DELTA)
+        summed = threat.view(run).only_sum()
+        bound = whole_run_bound(algorithm, graph, threat, STEPS)
         values: Values = {"epsilon": None if bound is None else rounded(bound.epsilon)}
         if summed is not None:
             values["summed"] = len(summed)

@@ -16,9 +16,8 @@ import networkx as nx
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import ledger_adversary
-from tacit.auditing.bounds.secret_rows import SecretRows
-from tacit.auditing.bounds.whole_run import whole_run_bound_of
+from tacit.auditing.bounds.threat import Threat
+from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.client_names import client_name
 from tacit.auditing.symbolic.symbols import step_on_symbols
 from tacit.engines.setting import Setting
@@ -91,10 +90,10 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
         return []
     found = []
     for example, alike, part in _groups(graph.clients, graph.edges.tolist()):
-        adversary, victim = Adversary.curious(*example), part[0]
-        if SecretRows.of(run, ledger_adversary(adversary), victim).only_sum() is None:
+        threat = Threat.of(setting, Adversary.curious(*example), part[0], delta)
+        if threat.view(run).only_sum() is None:
             return []
-        bound = whole_run_bound_of(setting, adversary, victim, steps, delta)
+        bound = whole_run_bound(algorithm, graph, threat, steps)
         if bound is None:
             return []
         possible = math.comb(graph.clients, len(example))

@@ -15,12 +15,12 @@ import numpy as np
 from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
 from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
 from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.threat import Threat
 from tacit.privacy.accounting.randomized_response import (
     response_epsilon,
     response_method,
     response_pure_epsilon,
 )
-from tacit.privacy.clipping import Clip
 
 DECLARED = "Each non-linear step is as private as the algorithm declares; that is not checked."
 
@@ -30,9 +30,7 @@ Release = tuple[SecretRows, list[float], int]
 
 def composed_bound(
     releases: Iterable[Release | None],
-    clip: Clip | None,
-    parameters: int,
-    delta: float,
+    threat: Threat,
     uses: int | None = None,
 ) -> Bound:
     """The bound for all releases.
@@ -40,12 +38,10 @@ def composed_bound(
     Args:
         releases: What is released. None if the state after one does not follow from messages: then
             costs do not compose.
-        clip: How gradients are clipped; None if they are not.
-        parameters: P, the number of coordinates of a gradient.
-        delta: δ of the bound, where it is not pure.
+        threat: What the bound is about.
         uses: In how many releases the secret takes part at most; None if in all of them.
     """
-    count = 0
+    clip, parameters, delta, count = threat.clip, threat.parameters, threat.delta, 0
     budgets: list[tuple[list[float], int]] = []
     losses: list[tuple[NoiseLoss, int]] = []
     sampled: list[SampledLoss] = []

@@ -18,19 +18,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noiseless_combination
 from tacit.auditing.bounds.composition import composed_bound
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.checks import check_number
-from tacit.privacy.clipping import Clip
 from tacit.privacy.guarantee import Unit
 
 
@@ -78,87 +77,53 @@ class Ledger:
         }
 
 
-def ledger_adversary(adversary: Adversary) -> Adversary:
-    """The stronger adversary of the bound, which also reads all messages that are not private.
-
-    It knows first models and, beyond what `Adversary` says, the data of all other clients.
-    """
-    return replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
-
-
-def compute_ledger(
-    run: SymbolicRun,
-    adversary: Adversary,
-    victim: int,
-    *,
-    clip: Clip | None,
-    parameters: int,
-    delta: float = 1e-5,
-    mismatches: Sequence[Mismatch] = (),
-) -> Ledger:
+def compute_ledger(run: SymbolicRun, threat: Threat, mismatches: Sequence[Mismatch] = ()) -> Ledger:
     """The guarantee that noise and declared budgets give a victim.
 
     Args:
         run: The run on symbols, with all its messages.
-        adversary: The adversary that the guarantee is against.
-        victim: The client whose data are at stake.
-        clip: How gradients are clipped; None if they are not.
-        parameters: P, the number of coordinates of a gradient.
-        delta: δ of the guarantee, where it is not pure.
+        threat: What the guarantee is about.
         mismatches: What the algorithm does otherwise on numbers; there is no guarantee then.
     """
-    check_number("delta", delta, above=0, below=1, example=1e-5)
-    stronger = ledger_adversary(adversary)
-    scope = f"everything that {stronger} sees in the first {run.steps} iterations"
+    check_number("delta", threat.delta, above=0, below=1, example=1e-5)
+    scope = f"everything that {threat.stronger} sees in the first {run.steps} iterations"
+    about = threat.victim, str(threat.adversary), scope
     if mismatches:
         upper = Bound.none(f"{mismatches[0].what}: no bound is proved")
-        return Ledger(victim, str(adversary), scope, upper, delta)
-    upper = _upper_bound(run, stronger, victim, clip, parameters, delta)
-    single = single_message_bound(run, adversary, victim, clip, delta)
-    ledger = Ledger(victim, str(adversary), scope, upper, delta, single)
+        return Ledger(*about, upper, threat.delta)
+    upper = _upper_bound(run, threat)
+    ledger = Ledger(*about, upper, threat.delta, single_message_bound(run, threat))
     if not run.samplings:
         return ledger
-    ledger = replace(ledger, unit="sample")
-    if math.isfinite(upper.epsilon):
-        component = SecretRows.of(run, stronger, victim).only_sum()
-        known = None if component is None else tuple(sorted(component))
-        ledger = replace(ledger, only_sum_of=known)
-    return ledger
+    component = threat.view(run).only_sum() if math.isfinite(upper.epsilon) else None
+    known = None if component is None else tuple(sorted(component))
+    return replace(ledger, unit="sample", only_sum_of=known)
 
 
-def _upper_bound(
-    run: SymbolicRun,
-    adversary: Adversary,
-    victim: int,
-    clip: Clip | None,
-    parameters: int,
-    delta: float,
-) -> Bound:
+def _upper_bound(run: SymbolicRun, threat: Threat) -> Bound:
     try:
-        view = SecretRows.of(run, adversary, victim)
+        view = threat.view(run)
     except OutOfRange:
         return Bound.none("coefficients of messages grow out of range: no bound is proved")
-    leakage = Leakage(LinearKnowledge(run, adversary), victim)
+    leakage = Leakage(LinearKnowledge(run, view.adversary), threat.victim)
     cancels = "noise cancels in a combination of messages" if view.noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
-            shown = format_terms(*leakage.terms(question, exact[0]), adversary.names)
+            shown = format_terms(*leakage.terms(question, exact[0]), view.adversary.names)
             return Bound.none(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
-    sensitivity = 1.0 if clip is None else clip.sensitivity
-    budgets, obstacle = trace_dependence(view, sensitivity)
+    budgets, obstacle = trace_dependence(view, threat.sensitivity)
     if obstacle is not None:
         return Bound.none(f"{obstacle}: no bound is proved")
     is_sampled = any(gradient.when in run.samplings for gradient in view.gradients)
-    if clip is not None and view.gradients and not is_sampled:
-        rows = view.signal * clip.sensitivity, view.added * view.deviations
+    if threat.clip is not None and view.gradients and not is_sampled:
+        rows = view.signal * threat.sensitivity, view.added * view.deviations
         if (combination := noiseless_combination(*normalized(*rows))) is not None:
             # Back to combinations of the messages themselves.
-            sizes = row_sizes(*rows)
-            shown = _format_gradients(view, combination / sizes)
+            shown = _format_gradients(view, combination / row_sizes(*rows))
             return Bound.none(f"{cancels}: {shown}")
-    return composed_bound([(view, list(budgets.values()), 1)], clip, parameters, delta)
+    return composed_bound([(view, list(budgets.values()), 1)], threat)
 
 
 def _format_gradients(view: SecretRows, combination: Matrix) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Laplace
 from tacit.privacy.accounting.laplace import sum_pure_epsilon
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
-from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import Unknown
 
 
@@ -54,9 +54,7 @@ class SingleMessageBound:
         }
 
 
-def single_message_bound(
-    run: SymbolicRun, adversary: Adversary, victim: int, clip: Clip | None, delta: float
-) -> SingleMessageBound | None:
+def single_message_bound(run: SymbolicRun, threat: Threat) -> SingleMessageBound | None:
     """The bound for the first message that contains a gradient of the victim.
 
     None unless gradients are clipped in the L1 norm and the message is a gradient with Laplace
@@ -64,11 +62,9 @@ def single_message_bound(
 
     Args:
         run: The run on symbols.
-        adversary: Its own noise terms do not count.
-        victim: The client that sends the message.
-        clip: How gradients are clipped.
-        delta: δ of the smaller bound.
+        threat: What the bound is about. Noise terms of the adversary itself do not count.
     """
+    adversary, victim, clip, delta = threat.adversary, threat.victim, threat.clip, threat.delta
     found = _first_message(run, adversary, victim)
     if found is None or clip is None or clip.norm != "l1":
         return None

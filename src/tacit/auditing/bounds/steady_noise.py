@@ -56,10 +56,10 @@ from tacit.auditing.bounds.rounding import (
     orthonormal_basis,
     pseudo_inverse,
 )
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace, Noise
-from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
 SAFETY = 1 + 1e-9  # for rounding
@@ -138,10 +138,8 @@ class _Start:
 def steady_loss(
     run: SymbolicRun,
     start: SymbolicRun,
-    adversary: Adversary,
-    victim: int,
+    threat: Threat,
     steps: int,
-    clip: Clip,
     uses: int | None = None,
 ) -> NoiseLoss | None:
     """What `steps` iterations cost that are all like one; None if no shift is found.
@@ -149,10 +147,8 @@ def steady_loss(
     Args:
         run: One iteration on symbols, from a state of unknowns (`step_on_symbols`).
         start: The state before the first iteration, on symbols.
-        adversary: What the bound is against.
-        victim: The client whose data are at stake.
+        threat: What the bound is about; gradients must be clipped.
         steps: The number of iterations.
-        clip: How gradients are clipped.
         uses: In how many gradients the secret takes part at most; None if in all of them.
     """
     both = (run, start)
@@ -164,13 +160,14 @@ def steady_loss(
     if any(one.plain_messages or one.plain_fields or one.nonlinear_steps for one in both):
         return None
     pure = math.inf
-    who = adversary, victim
+    assert threat.clip is not None
+    who = threat.stronger, threat.victim
     iteration, first = _Iteration.of(run, *who, Gaussian), _Start.of(start, *who, Gaussian)
     mu = _total(iteration, first, steps, uses, 2)
-    if clip.norm == "l1":
+    if threat.clip.norm == "l1":
         iteration, first = _Iteration.of(run, *who, Laplace), _Start.of(start, *who, Laplace)
         pure = _total(iteration, first, steps, uses, 1)
-    costs = (size * clip.sensitivity for size in (mu, pure))
+    costs = (size * threat.sensitivity for size in (mu, pure))
     mu, pure = (cost if cost < LARGEST else math.inf for cost in costs)
     if math.isinf(mu) and math.isinf(pure):
         return None

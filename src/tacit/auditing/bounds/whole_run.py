@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -31,17 +31,19 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, total_bound
 from tacit.auditing.bounds.composition import Release, composed_bound
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversary
+from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.auditing.symbolic.symbols import run_on_symbols, step_on_symbols
 from tacit.core.schedules import rate_at
 from tacit.engines.setting import Setting
 from tacit.graph import Graph
-from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import MiniBatchSource
+
+Step = Callable[[int], SymbolicRun]  # iteration t alone
 
 
 def ledger_of(
@@ -55,33 +57,26 @@ def ledger_of(
     steps: int | None = None,
 ) -> Ledger:
     """`compute_ledger` of a setting, with bounds for all its `steps` where these are more."""
-    ledger = compute_ledger(
-        run,
-        adversary,
-        victim,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
-        delta=delta,
-        mismatches=mismatches,
-    )
+    threat = Threat.of(setting, adversary, victim, delta)
+    ledger = compute_ledger(run, threat, mismatches)
     if steps is None or steps <= run.steps:
         return ledger
     if not setting.world.is_static:
         return replace(ledger, run_steps=steps)
-    return _with_whole_run(ledger, setting, adversary, steps)
+    return _with_whole_run(ledger, setting, threat, steps)
 
 
-def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
+def _with_whole_run(ledger: Ledger, setting: Setting, threat: Threat, steps: int) -> Ledger:
     """The ledger with bounds for all iterations, if the first ones have a bound."""
     if math.isinf(ledger.upper.epsilon):
         return replace(ledger, run_steps=steps)
-    bound = partial(whole_run_bound_of, setting, adversary, ledger.victim, steps, ledger.delta)
+    bound = partial(whole_run_bound, setting.algorithm, setting.graph, threat, steps)
     per_sample = None
     source = setting.task.source
     # Through local parameters, a sample has an influence on all later gradients of its client.
     shared = setting.task.local is None
     if shared and isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
-        batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
+        batches = int(source.parts.sizes[threat.victim]) // source.batch_size
         # One more than an iteration takes, for a gradient of the start.
         gradients = steps * setting.algorithm.gradients_per_step + 1
         per_sample = bound(uses=sample_uses(batches, gradients))
@@ -93,96 +88,55 @@ def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, step
     return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
 
 
-def whole_run_bound_of(
-    setting: Setting,
-    adversary: Adversary,
-    victim: int,
-    steps: int,
-    delta: float,
-    uses: int | None = None,
-) -> Bound | None:
-    """`whole_run_bound` of the algorithm, graph and task of a setting."""
-    return whole_run_bound(
-        setting.algorithm,
-        setting.graph,
-        adversary,
-        victim,
-        steps,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
-        delta=delta,
-        uses=uses,
-    )
-
-
 def whole_run_bound(
-    algorithm: Algorithm,
-    graph: Graph,
-    adversary: Adversary,
-    victim: int,
-    steps: int,
-    *,
-    clip: Clip | None,
-    parameters: int,
-    delta: float,
-    uses: int | None = None,
+    algorithm: Algorithm, graph: Graph, threat: Threat, steps: int, uses: int | None = None
 ) -> Bound | None:
     """The guarantee for all `steps` iterations of a run; None if the induction fails.
 
     Args:
         algorithm: What runs.
         graph: On which graph.
-        adversary: What the guarantee is against; it reads all messages that are not private.
-        victim: The client whose data are at stake.
+        threat: What the guarantee is about.
         steps: The number of iterations.
-        clip: How gradients are clipped; None if they are not.
-        parameters: P, the number of coordinates of a gradient.
-        delta: δ of the guarantee, where it is not pure.
         uses: In how many gradients the secret takes part at most; None if in all of them.
     """
-    stronger = ledger_adversary(adversary)
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
-    representatives = _representatives(algorithm, graph, steps)
+    # Most algorithms have one kind of iteration, which is looked at several times.
+    step = lru_cache(maxsize=2)(partial(step_on_symbols, algorithm, graph))
+    kinds = _kinds_of_iterations(step, steps)
     # What `start` sends would have to be counted too.
-    if begin.transcript.messages or representatives is None:
+    if begin.transcript.messages or kinds is None:
         return None
-    first = step_on_symbols(algorithm, graph, 0)
-    is_sampled = bool(first.samplings)
+    is_sampled, clip = bool(step(0).samplings), threat.clip
     if clip is None and not is_sampled:
         return None
-    # There are no gradients of samples in a state to compare with noise.
-    unit = 1.0 if clip is None or is_sampled else clip.sensitivity
-    iterations = _iterations(algorithm, graph, begin, representatives, stronger, victim, unit)
-    bound = composed_bound(iterations, clip, parameters, delta, uses)
+    if is_sampled:
+        # There are no gradients of samples in a state to compare with noise.
+        threat = replace(threat, clip=None)
+    bound = composed_bound(_releases(begin, step, kinds, threat), threat, uses)
     if math.isfinite(bound.epsilon):
         return bound
     # Without schedules all iterations are alike.
-    if clip is None or is_sampled or len(representatives) > 1 or algorithm.needs_minimiser:
+    if clip is None or is_sampled or len(kinds) > 1 or algorithm.needs_minimiser:
         return None
-    loss = steady_loss(first, begin, stronger, victim, steps, clip, uses)
-    return None if loss is None else total_bound([(loss, 1)], clip, delta)
+    loss = steady_loss(step(0), begin, threat, steps, uses)
+    return None if loss is None else total_bound([(loss, 1)], clip, threat.delta)
 
 
-def _iterations(
-    algorithm: Algorithm,
-    graph: Graph,
-    begin: SymbolicRun,
-    representatives: Counter[int],
-    stronger: Adversary,
-    victim: int,
-    sensitivity: float,
+def _releases(
+    begin: SymbolicRun, step: Step, kinds: Counter[int], threat: Threat
 ) -> Iterator[Release | None]:
     """All kinds of iterations; None, at last, if the state after one does not follow from messages.
 
     That is where the induction fails.
     """
-    if not _state_is_known(SecretRows.of(begin, stronger, victim), 0, sensitivity):
+    if not _state_is_known(threat.view(begin), 0, threat.sensitivity):
         yield None
         return
-    for t, times in representatives.items():
-        view = SecretRows.of(step_on_symbols(algorithm, graph, t), stronger, victim)
-        budgets, obstacle = trace_dependence(view, sensitivity)
-        if obstacle is not None or not _state_is_known(view, 1, sensitivity):
+    for t, times in kinds.items():
+        view = threat.view(step(t))
+        budgets, obstacle = trace_dependence(view, threat.sensitivity)
+        if obstacle is not None or not _state_is_known(view, 1, threat.sensitivity):
             yield None
             return
         yield view, list(budgets.values()), times
@@ -193,21 +147,20 @@ def sample_uses(batches_per_epoch: int, gradients: int) -> int:
     return -(-gradients // batches_per_epoch)
 
 
-def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int] | None:
+def _kinds_of_iterations(step: Step, steps: int) -> Counter[int] | None:
     """Iterations that stand for all with the same step sizes, and how many they stand for.
 
     None if the algorithm reads the iteration itself, or some schedules only in some iterations:
     what it does later was not compared with numbers.
     """
-    first_step = step_on_symbols(algorithm, graph, 0)
-    if first_step.uses_iteration:
+    if step(0).uses_iteration:
         return None
-    schedules = first_step.schedules
+    schedules = step(0).schedules
     alike: dict[tuple[float, ...], list[int]] = {}
     for t in range(steps):
         alike.setdefault(tuple(rate_at(schedule, t) for schedule in schedules), []).append(t)
     for values, iterations in alike.items():
-        read = step_on_symbols(algorithm, graph, iterations[0]).schedules
+        read = step(iterations[0]).schedules
         if any(values != tuple(rate_at(schedule, t) for schedule in read) for t in iterations):
             return None
     return Counter({iterations[0]: len(iterations) for iterations in alike.values()})

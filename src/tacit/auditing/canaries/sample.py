@@ -29,7 +29,8 @@ from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.membership_scores import loss_score
 from tacit.auditing.attacks.reconstruction_attacks import why_not_classifying
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.whole_run import ledger_of, whole_run_bound_of
+from tacit.auditing.bounds.threat import Threat
+from tacit.auditing.bounds.whole_run import ledger_of, whole_run_bound
 from tacit.auditing.canaries.result import CanaryResult
 from tacit.auditing.options import Progress
 from tacit.auditing.scoring.coin_guesses import one_run_bound
@@ -127,7 +128,8 @@ def sample_canaries(
         found = ledger_of(setting, run, who, victim, delta=delta, mismatches=mismatches)
         upper = found.upper
     elif not mismatches:
-        upper = whole_run_bound_of(setting, who, victim, total, delta)
+        threat = Threat.of(setting, who, victim, delta)
+        upper = whole_run_bound(setting.algorithm, setting.graph, threat, total)
     lower = one_run_bound(scores, samples.coins.numpy(), delta, confidence)
     return CanaryResult(
         "sample",

@@ -28,7 +28,7 @@ import torch
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import ledger_adversary
+from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.bounds.whole_run import ledger_of
 from tacit.auditing.canaries.client import ClientLikelihood
 from tacit.auditing.canaries.copies import disjoint_copies, run_copies
@@ -116,7 +116,7 @@ def canary_trials(
             "Measure canaries where the ledger has a bound.",
         )
     width = min(WIDTH, setting.task.parameters)
-    stronger = ledger_adversary(adversary)
+    stronger = Threat(adversary, victim).stronger
     likelihood = _likelihood(setting, run, stronger, victim, width)
     if isinstance(likelihood, str):
         return likelihood
