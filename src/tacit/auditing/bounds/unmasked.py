@@ -10,7 +10,7 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse import csgraph, csr_array
 
-from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.row_space import Matrix, reduced_echelon
 
 # Coefficients below this are rounding: those of masks are ±1.
 ROUNDING = 1e-9
@@ -33,7 +33,7 @@ def without_masks(matrix: Matrix, masks: Matrix) -> tuple[Matrix, list[list[int]
         used = masks[group]
         free = linalg.null_space(used[:, used.any(axis=0)].T, rcond=ROUNDING)
         # Echelon form: combinations of few messages, with simple coefficients.
-        combined = _echelon(free.T) @ matrix[group]
+        combined = reduced_echelon(free.T) @ matrix[group]
         combined[np.abs(combined) < ROUNDING * np.abs(combined).max(initial=1.0)] = 0.0
         rows.append(combined)
         made_of += [group.tolist()] * len(combined)
@@ -48,14 +48,3 @@ def _groups(masks: Matrix) -> list[np.ndarray]:
     shares = csr_array(masks[used] != 0).astype(np.float64)
     count, label = csgraph.connected_components(shares @ shares.T, directed=False)
     return [used[label == group] for group in range(count)]
-
-
-def _echelon(rows: Matrix) -> Matrix:
-    """The reduced row echelon form of rows of full rank."""
-    rows = rows.copy()
-    for k in range(len(rows)):
-        pivot = int(np.abs(rows[k]).argmax())
-        rows[k] /= rows[k, pivot]
-        others = np.arange(len(rows)) != k
-        rows[others] -= np.outer(rows[others, pivot], rows[k])
-    return rows

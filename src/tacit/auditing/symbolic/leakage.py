@@ -44,6 +44,7 @@ class Estimates:
     knowledge: LinearKnowledge
     when: list[int]  # number of the batch (the later one of a difference), or iteration
     vectors: Matrix  # the quantities [c, U]
+    terms: list[Terms]  # the same as unknowns and their coefficients; none for models
 
     @cached_property
     def variances(self) -> Matrix:
@@ -73,7 +74,6 @@ class Leakage:
     knowledge: LinearKnowledge
     victim: int
     _series: dict[Question, Estimates] = field(default_factory=dict, init=False, repr=False)
-    _known_terms: dict[Question, list[Terms]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_victim(self.victim, self.knowledge.run.clients)
@@ -125,16 +125,15 @@ class Leakage:
 
     def of(self, question: Question) -> Estimates:
         if question not in self._series:
-            know = self.knowledge
+            know, terms = self.knowledge, self._terms(question)
             if question == "model":
                 vectors = [know.pad(rows[self.victim]) for rows in know.run.models]
                 when = list(range(len(vectors)))
             else:
-                terms = self._terms(question)
                 vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
                 when = [unknowns[0].when for unknowns, _ in terms]
             stacked = np.array(vectors).reshape(len(when), len(know.run.unknowns))
-            self._series[question] = Estimates(know, when, stacked)
+            self._series[question] = Estimates(know, when, stacked, terms)
         return self._series[question]
 
     @cached_property
@@ -149,14 +148,9 @@ class Leakage:
 
     def terms(self, question: Question, index: int) -> Terms:
         """The unknowns that an answer is about and their coefficients; none for a model."""
-        return self._terms(question)[index]
+        return self.of(question).terms[index]
 
     def _terms(self, question: Question) -> list[Terms]:
-        if question not in self._known_terms:
-            self._known_terms[question] = self._terms_of(question)
-        return self._known_terms[question]
-
-    def _terms_of(self, question: Question) -> list[Terms]:
         gradients = self.gradients
         match question:
             case "gradient":
@@ -167,8 +161,8 @@ class Leakage:
                 return [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
             case "combination":
                 known = (self.subspace.terms(k) for k in range(self.subspace.dimension))
-                differences = self._terms("difference")
-                return [one for one in known if len(one[0]) > 1 and one not in differences]
+                differences = self.of("difference").terms
+                return [terms for terms in known if len(terms[0]) > 1 and terms not in differences]
             case "group":
                 return self._group_terms()
             case "sum":
@@ -192,9 +186,9 @@ class Leakage:
         gradients = {client: run.gradients(client) for client in self.honest_component}
         sums = known_group_sums(self.knowledge, gradients, self.victim)
         return [
-            one
-            for one in sums
-            if len(one[0]) <= LONGEST_SUM and len({u.client for u in one[0]}) <= len(others)
+            (unknowns, coefficients)
+            for unknowns, coefficients in sums
+            if len(unknowns) <= LONGEST_SUM and len({u.client for u in unknowns}) <= len(others)
         ]
 
     def as_dict(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from scipy.linalg import lapack
 TOLERANCE = 1e-9
 # New part that a row needs, relative to the other rows of its block, to be added along with them.
 WELL_CONDITIONED = 1e-3
+ZERO = 1e-8  # numbers below this are zero, in bases of unit rows
 
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -107,3 +108,15 @@ class RowSpace:
         solved = linalg.solve_triangular(lower.T, coordinates.T, lower=False)
         coefficients: Matrix = solved.T / np.asarray(self.sizes)
         return coefficients
+
+
+def reduced_echelon(rows: Matrix) -> Matrix:
+    """The reduced row echelon form of rows of full rank: combinations of few columns.
+
+    Pivots are chosen by a QR factorization, the column with the largest new part first.
+    """
+    _, triangle, order = linalg.qr(rows, mode="economic", pivoting=True)
+    reduced = linalg.solve_triangular(triangle[:, : len(rows)], triangle)
+    echelon = np.zeros_like(rows)
+    echelon[:, order] = np.where(np.abs(reduced) > ZERO, reduced, 0.0)
+    return echelon

@@ -14,13 +14,11 @@ from itertools import combinations, islice
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
 from tacit.auditing.symbolic.linear_knowledge import EXACT, LinearKnowledge
-from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.row_space import ZERO, Matrix, reduced_echelon
 from tacit.record.unknowns import Unknown
 
-ZERO = 1e-8  # singular values below this are zero, for bases of unit rows
 MOST_PAIRS = 20_000
 MOST_GROUPS = 300  # of each size that are examined, in order of the clients' numbers
 
@@ -180,21 +178,11 @@ def short_basis(space: Matrix) -> Matrix:
                     row = np.zeros(width)
                     row[[i, j]] = direction
                     add(row)
-    for row in _echelon(space):
+    for row in sorted(reduced_echelon(space), key=np.count_nonzero):
         if len(found) == dimension:
             break
         add(row)
     return np.array(sorted(found, key=np.count_nonzero)).reshape(len(found), width)
-
-
-def _echelon(space: Matrix) -> list[Matrix]:
-    """Rows in reduced echelon form, later columns first eliminated; shortest first."""
-    _, triangle, order = linalg.qr(space, mode="economic", pivoting=True)
-    rank = len(space)
-    reduced = linalg.solve_triangular(triangle[:, :rank], triangle)
-    rows = np.zeros_like(space)
-    rows[:, order] = np.where(np.abs(reduced) > ZERO, reduced, 0.0)
-    return sorted(rows, key=np.count_nonzero)
 
 
 def _scaled(row: Matrix) -> Matrix:
