@@ -120,8 +120,8 @@ def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
     worst = int(np.argmax(sizes))
     if sizes[worst] <= COVERED:
         return None
-    found: Matrix = uncovered[:, worst] / np.linalg.norm(uncovered[:, worst])
-    return found
+    combination: Matrix = uncovered[:, worst] / np.linalg.norm(uncovered[:, worst])
+    return combination
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,9 +270,9 @@ def _shifts(noise: Matrix, signal: Matrix) -> Matrix:
         plus, minus = np.split(solved.x * unit, 2)
         # The program's own error is made up by the shortest shift of the rest.
         error = wanted - right @ (plus - minus)
-        found = plus - minus + right.T @ error
-        if np.abs(found).sum() < np.abs(shifts[:, column]).sum():
-            shifts[:, column] = found
+        shift = plus - minus + right.T @ error
+        if np.abs(shift).sum() < np.abs(shifts[:, column]).sum():
+            shifts[:, column] = shift
     return shifts
 
 

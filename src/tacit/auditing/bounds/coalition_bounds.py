@@ -88,7 +88,7 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
     run = step_on_symbols(algorithm, graph, 0)
     if not run.samplings:
         return []
-    found = []
+    bounds = []
     for example, alike, part in _groups(graph.clients, graph.edges.tolist()):
         threat = Threat.of(setting, Adversary.curious(*example), part[0], delta)
         if threat.view(run).only_sum() is None:
@@ -97,8 +97,8 @@ def coalition_bounds(setting: Setting, steps: int, delta: float) -> list[Coaliti
         if bound is None:
             return []
         possible = math.comb(graph.clients, len(example))
-        found.append(CoalitionBound(example, alike, possible, part, bound, setting.task.names))
-    return found
+        bounds.append(CoalitionBound(example, alike, possible, part, bound, setting.task.names))
+    return bounds
 
 
 Group = tuple[tuple[int, ...], int, tuple[int, ...]]  # a coalition, how many alike, smallest part
@@ -114,12 +114,12 @@ def _groups(clients: int, edges: list[list[int]]) -> list[Group]:
             continue
         for coalition in combinations(range(clients), size):
             rest = graph.subgraph(set(graph) - set(coalition))
-            part = min((tuple(sorted(one)) for one in nx.connected_components(rest)), key=len)
+            part = min((tuple(sorted(part)) for part in nx.connected_components(rest)), key=len)
             key = size, -len(part)
             groups.setdefault(key, []).append((coalition, 0, part))
-    found = [(some[0][0], len(some), some[0][2]) for _, some in sorted(groups.items())]
-    if len(found) > MOST_GROUPS:
+    shown = [(some[0][0], len(some), some[0][2]) for _, some in sorted(groups.items())]
+    if len(shown) > MOST_GROUPS:
         # The worst of each size, and of those the first.
-        worst = {len(example): (example, alike, part) for example, alike, part in found}
-        found = list(worst.values())[: MOST_GROUPS - 1] + list(worst.values())[-1:]
-    return found
+        worst = {len(example): (example, alike, part) for example, alike, part in shown}
+        shown = list(worst.values())[: MOST_GROUPS - 1] + list(worst.values())[-1:]
+    return shown

@@ -65,13 +65,13 @@ def single_message_bound(run: SymbolicRun, threat: Threat) -> SingleMessageBound
         threat: What the bound is about. Noise terms of the adversary itself do not count.
     """
     adversary, victim, clip, delta = threat.adversary, threat.victim, threat.clip, threat.delta
-    found = _first_message(run, adversary, victim)
-    if found is None or clip is None or clip.norm != "l1":
+    first_message = _first_message(run, adversary, victim)
+    if first_message is None or clip is None or clip.norm != "l1":
         return None
-    tag, tick, content = found
+    tag, tick, content = first_message
     if not _is_only_added(run, victim, [u for u, _ in content]):
         return None
-    own = sum(abs(x) for u, x in content if u.kind == "gradient" and u.client == victim)
+    signal = sum(abs(x) for u, x in content if u.kind == "gradient" and u.client == victim)
     terms = [(u, abs(x)) for u, x in content if u.kind == "noise" and not adversary.knows(u)]
     if not terms:
         return SingleMessageBound(tag, tick, 0, math.inf, math.inf, math.inf, delta)
@@ -80,7 +80,7 @@ def single_message_bound(run: SymbolicRun, threat: Threat) -> SingleMessageBound
     same = all(run.laws[u] == law and math.isclose(x, size, rel_tol=1e-9) for u, x in terms)
     if not same or type(law) is not Laplace:
         return None
-    ratio = own * clip.sensitivity / (size * law.scale)
+    ratio = signal * clip.sensitivity / (size * law.scale)
     smaller = PrivacyLoss.laplace(ratio, count).epsilon(delta)
     pure = sum_pure_epsilon(ratio, count)
     return SingleMessageBound(tag, tick, count, ratio, pure, smaller, delta)
@@ -106,6 +106,6 @@ def _is_only_added(run: SymbolicRun, victim: int, content: list[Unknown]) -> boo
     """Whether noise is only added: no non-linear step, and gradients at points without secrets."""
     points = [run.points[u.when][u.client] for u in content if u.kind == "gradient"]
     inputs = [run.unknowns[k] for point in points for k in np.flatnonzero(point.numpy())]
-    own = any(u.kind == "gradient" and u.client == victim for u in inputs)
-    secret = own or any(u.kind in ("noise", "nonlinear") for u in inputs)
+    of_victim = any(u.kind == "gradient" and u.client == victim for u in inputs)
+    secret = of_victim or any(u.kind in ("noise", "nonlinear") for u in inputs)
     return not secret and not any(u.kind == "nonlinear" for u in content)

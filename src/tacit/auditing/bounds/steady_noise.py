@@ -157,7 +157,10 @@ def steady_loss(
     ]:
         return None
     # A field that is not one number per parameter, such as a counter, may change what is done.
-    if any(one.plain_messages or one.plain_fields or one.nonlinear_steps for one in both):
+    if any(
+        symbols.plain_messages or symbols.plain_fields or symbols.nonlinear_steps
+        for symbols in both
+    ):
         return None
     pure = math.inf
     assert threat.clip is not None
@@ -177,39 +180,39 @@ def steady_loss(
     return NoiseLoss(count, mu, np.array([pure]), False, (why, why))
 
 
-def _total(one: _Iteration, begin: _Start, steps: int, uses: int | None, norm: int) -> float:
+def _total(step: _Iteration, start: _Start, steps: int, uses: int | None, norm: int) -> float:
     """The size of all shifts per sensitivity; infinite if there is none."""
-    if not one.n.shape[1] or not _gradients_follow(one, begin):
+    if not step.n.shape[1] or not _gradients_follow(step, start):
         return math.inf
     # Recursions that diverge are noticed by their size.
     with np.errstate(over="ignore", invalid="ignore"):
-        responses = _responses(one, begin, steps, norm)
+        responses = _responses(step, start, steps, norm)
     if responses is None:
         return math.inf
-    own, first, own_moves = responses
-    every = own.sum(axis=1).cumsum() + first.sum(axis=1)
+    later, first, own_moves = responses
+    every = later.sum(axis=1).cumsum() + first.sum(axis=1)
     total = float(np.linalg.norm(every, norm))
     # One sample is in few gradients. But if they move the victim, all later ones may differ.
     if uses is not None and not own_moves:
-        sizes = np.concatenate((own, first), axis=1)
+        sizes = np.concatenate((later, first), axis=1)
         total = min(total, uses * float(np.linalg.norm(sizes, norm, axis=0).max(initial=0.0)))
     return SAFETY * total if math.isfinite(total) else math.inf
 
 
-def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
+def _gradients_follow(step: _Iteration, start: _Start) -> bool:
     """Whether gradients depend on noise through earlier messages only."""
-    if begin.points.any():
+    if start.points.any():
         return False
-    alike = orthonormal_basis(begin.n)
+    alike = orthonormal_basis(start.n)
     while True:
-        free = null_space(np.concatenate((clean_product(one.c, alike), one.e), axis=1))
+        free = null_space(np.concatenate((clean_product(step.c, alike), step.e), axis=1))
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
-        reached = orthonormal_basis(np.concatenate((alike, one.a @ x + one.n @ z), axis=1))
+        reached = orthonormal_basis(np.concatenate((alike, step.a @ x + step.n @ z), axis=1))
         if reached.shape[1] == alike.shape[1]:
             break
         alike = reached
-    for at_s, at_z, before in one.points:
-        seen = np.concatenate((clean_product(one.c[:before], alike), one.e[:before]), axis=1)
+    for at_s, at_z, before in step.points:
+        seen = np.concatenate((clean_product(step.c[:before], alike), step.e[:before]), axis=1)
         free = null_space(seen)
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
         moved, terms = at_s @ x + at_z @ z, np.abs(at_s) @ np.abs(x) + np.abs(at_z) @ np.abs(z)
@@ -218,44 +221,44 @@ def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
     return True
 
 
-def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Responses | None:
+def _responses(step: _Iteration, start: _Start, steps: int, norm: int) -> Responses | None:
     """The shifts for each gradient; None if messages, or gradients of others, are not equal.
 
     What is zero in as many iterations as there are dimensions is zero in all (Cayley–Hamilton), so
     longer runs need no further check, and rounding does not add up in it.
     """
-    count, extra = one.b.shape[1], begin.b.shape[1]
-    later = _without_fresh_noise(one.e, one.c)
-    solve = pseudo_inverse(np.concatenate((one.e, clean_product(later, one.n))))
-    hidden = pseudo_inverse(clean_product(later, begin.n)) @ clean_product(later, begin.b)
+    count, extra = step.b.shape[1], start.b.shape[1]
+    later = _without_fresh_noise(step.e, step.c)
+    solve = pseudo_inverse(np.concatenate((step.e, clean_product(later, step.n))))
+    hidden = pseudo_inverse(clean_product(later, start.n)) @ clean_product(later, start.b)
     dg = Tracked.exact(np.concatenate((np.eye(count), np.zeros((count, extra))), axis=1))
     dz = np.concatenate((np.zeros((len(hidden), count)), -hidden), axis=1)
-    known = np.concatenate((np.zeros((len(one.a), count)), begin.b), axis=1)
-    ds = Tracked.sum((np.eye(len(one.a)), Tracked.exact(known)), (begin.n, Tracked.exact(dz)))
+    known = np.concatenate((np.zeros((len(step.a), count)), start.b), axis=1)
+    ds = Tracked.sum((np.eye(len(step.a)), Tracked.exact(known)), (start.n, Tracked.exact(dz)))
     sizes = np.zeros((1 + steps, count + extra))
     sizes[0] = _lengths(dz, norm)
     own_moves, largest = False, 0.0
-    scale = _by_field(one.fields, np.abs(known) + np.abs(begin.n) @ np.abs(dz))
+    scale = _by_field(step.fields, np.abs(known) + np.abs(start.n) @ np.abs(dz))
     # The shift as a function of the state and the gradients, and the loop that it closes.
-    of_s = composite(-solve, np.concatenate((one.c, clean_product(later, one.a))))
-    of_g = composite(-solve, np.concatenate((one.d, clean_product(later, one.b))))
-    loop_s, loop_g = composite(one.n, *of_s, one.a), composite(one.n, *of_g, one.b)
+    of_s = composite(-solve, np.concatenate((step.c, clean_product(later, step.a))))
+    of_g = composite(-solve, np.concatenate((step.d, clean_product(later, step.b))))
+    loop_s, loop_g = composite(step.n, *of_s, step.a), composite(step.n, *of_g, step.b)
     for t in range(1, 1 + steps):
         shift = Tracked.sum_of_composites((of_s, ds), (of_g, dg))
         if not np.isfinite(shift.values).all():
             return None
-        if t <= len(one.a) + 1:
+        if t <= len(step.a) + 1:
             everything = (ds, dg, shift)
             largest = max(largest, float(np.abs(shift.values).max(initial=0.0)))
-            terms = ((one.a, ds), (one.b, dg), (one.n, shift))
+            terms = ((step.a, ds), (step.b, dg), (step.n, shift))
             added = sum(np.abs(matrix) @ np.abs(x.values) for matrix, x in terms)
-            scale = np.maximum(scale, _by_field(one.fields, np.asarray(added)))
-            sizes_of = _carried(one, scale), np.ones(count), largest
-            if not is_zero((one.c, one.d, one.e), everything, sizes_of):
+            scale = np.maximum(scale, _by_field(step.fields, np.asarray(added)))
+            sizes_of = _carried(step, scale), np.ones(count), largest
+            if not is_zero((step.c, step.d, step.e), everything, sizes_of):
                 return None
-            if not is_zero(one.others, everything, sizes_of):
+            if not is_zero(step.others, everything, sizes_of):
                 return None
-            own_moves |= not is_zero(one.own, everything, sizes_of)
+            own_moves |= not is_zero(step.own, everything, sizes_of)
         sizes[t] = _lengths(shift.values, norm)
         ds = Tracked.sum_of_composites((loop_s, ds), (loop_g, dg))
         dg = Tracked.exact(np.zeros_like(dg.values))
@@ -264,10 +267,10 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Respons
     return sizes[:, :count], sizes[:, count:], own_moves
 
 
-def _carried(one: _Iteration, scale: Matrix) -> Matrix:
+def _carried(step: _Iteration, scale: Matrix) -> Matrix:
     """Scales of the state [rows], also of fields that others only pass on to."""
-    for _ in one.fields:
-        scale = np.maximum(scale, _by_field(one.fields, (np.abs(one.a) @ scale)[:, None]))
+    for _ in step.fields:
+        scale = np.maximum(scale, _by_field(step.fields, (np.abs(step.a) @ scale)[:, None]))
     return scale
 
 

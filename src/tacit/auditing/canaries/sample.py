@@ -125,8 +125,8 @@ def sample_canaries(
     scores, scored_by = _scores(loss, samples, leakage, transcript, trained)
     upper: Bound | None = None
     if total == iterations:
-        found = ledger_of(setting, run, who, victim, delta=delta, mismatches=mismatches)
-        upper = found.upper
+        ledger = ledger_of(setting, run, who, victim, delta=delta, mismatches=mismatches)
+        upper = ledger.upper
     elif not mismatches:
         threat = Threat.of(setting, who, victim, delta)
         upper = whole_run_bound(setting.algorithm, setting.graph, threat, total)

@@ -38,9 +38,9 @@ class PublicPool:
         """A random sample of its class for every label [V, b]: [V, b, *shape]."""
         out = self.prior_mean(labels).clone()
         for label in torch.unique(labels):
-            own, wanted = torch.nonzero(self.y == label).flatten(), labels == label
-            drawn = torch.randint(len(own), (int(wanted.sum()),), generator=generator)
-            out[wanted] = self.x[own[drawn]]
+            alike, wanted = torch.nonzero(self.y == label).flatten(), labels == label
+            drawn = torch.randint(len(alike), (int(wanted.sum()),), generator=generator)
+            out[wanted] = self.x[alike[drawn]]
         return out
 
     def count(self, truth: Tensor) -> int:

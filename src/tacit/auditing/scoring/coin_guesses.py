@@ -175,9 +175,9 @@ def one_run_epsilon(
         return 0.0
     if excess(LARGEST) <= 0:
         return LARGEST
-    found = float(optimize.brentq(excess, 0.0, LARGEST, xtol=1e-6))
+    epsilon = float(optimize.brentq(excess, 0.0, LARGEST, xtol=1e-6))
     # On the side that is rejected.
-    return max(0.0, found - 2e-6)
+    return max(0.0, epsilon - 2e-6)
 
 
 def one_run_bound(scores: Any, coins: Any, delta: float, confidence: float = 0.95) -> CoinBound:
@@ -244,8 +244,8 @@ def sampled_trade_off_epsilon(
         return sampled_gaussian_epsilon(LEAST_MULTIPLIER, rate, steps, delta)
     if excess(high) >= 0:
         return 0.0
-    found = float(optimize.brentq(excess, low, high, xtol=1e-3))
-    return sampled_gaussian_epsilon(math.exp(found), rate, steps, delta)
+    multiplier = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-3)))
+    return sampled_gaussian_epsilon(multiplier, rate, steps, delta)
 
 
 def _least_share_correct(scores: Any, coins: Any, delta: float, confidence: float) -> float:

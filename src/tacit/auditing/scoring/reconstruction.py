@@ -111,11 +111,11 @@ class ReconstructionScore:
         over victims, so many failures do not hide one success. It is about this attack; another may
         succeed.
         """
-        found = self.levels
-        counts = [(level, found.count(level)) for level in reversed(LEVELS) if level in found]
+        levels = self.levels
+        counts = [(level, levels.count(level)) for level in reversed(LEVELS) if level in levels]
         if len(counts) == 1:
             return counts[0][0]
-        return "; ".join(f"{level} for {count} of {len(found)} victims" for level, count in counts)
+        return "; ".join(f"{level} for {count} of {len(levels)} victims" for level, count in counts)
 
     def as_dict(self) -> dict[str, object]:
         accuracy, overlap = self.label_accuracy, self.label_overlap
@@ -191,17 +191,17 @@ def _scored(
 ) -> ImageScores:
     """The scores of a guess in its best order; baselines get the best order as well."""
     order = match(guess, truth) if order is None else order
-    found, true = reorder(guess, order).flatten(0, 1), truth.flatten(0, 1)
+    guessed, true = reorder(guess, order).flatten(0, 1), truth.flatten(0, 1)
     window = window_for(truth.shape[2:])
 
     def by_victim(x: Tensor) -> Tensor:
         return x.view(truth.shape[:2]).mean(1)
 
-    error = mse(found, true)
+    error = mse(guessed, true)
     return ImageScores(
         mse=by_victim(error),
-        psnr=by_victim(psnr(found, true, data_range).clamp(max=MAX_PSNR)),
-        ssim=None if window is None else by_victim(ssim(found, true, data_range, window)),
+        psnr=by_victim(psnr(guessed, true, data_range).clamp(max=MAX_PSNR)),
+        ssim=None if window is None else by_victim(ssim(guessed, true, data_range, window)),
         sample_mse=error.view(truth.shape[:2]),
     )
 
@@ -216,5 +216,5 @@ def _mean_scores(drawn: Sequence[ImageScores]) -> ImageScores:
 
 def _overlap(guessed: Tensor, labels: Tensor) -> Tensor:
     classes = torch.unique(torch.cat([guessed.flatten(), labels.flatten()]))
-    one, other = ((which[..., None] == classes).sum(1) for which in (guessed, labels))
-    return torch.minimum(one, other).sum(1) / labels.shape[1]
+    found, true = ((which[..., None] == classes).sum(1) for which in (guessed, labels))
+    return torch.minimum(found, true).sum(1) / labels.shape[1]

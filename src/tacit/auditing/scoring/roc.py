@@ -154,8 +154,8 @@ def _interval(auc: float, variance: float, m: int, n: int) -> tuple[float, float
 def _counts(positive: Array, negative: Array) -> tuple[Array, Array]:
     """Members and non-members at or above each distinct score from the highest, after (0, 0)."""
     steps = np.unique(np.concatenate([positive, negative]))[::-1]
-    found = [len(s) - np.searchsorted(np.sort(s), steps, side="left") for s in (positive, negative)]
-    true, false = (np.concatenate([[0.0], counts.astype(np.float64)]) for counts in found)
+    above = [len(s) - np.searchsorted(np.sort(s), steps, side="left") for s in (positive, negative)]
+    true, false = (np.concatenate([[0.0], counts.astype(np.float64)]) for counts in above)
     return true, false
 
 
@@ -168,6 +168,6 @@ def _operating(rate: float, true: Array, false: Array) -> OperatingPoint:
         )
         return OperatingPoint(rate, None, None, reason)
     allowed = math.floor(rate * non_members + 1e-9)
-    found = int(true[false <= allowed].max())
-    low, high = clopper_pearson(found, members, (1 - LEVEL) / 2)
-    return OperatingPoint(rate, found / members, (float(low), float(high)))
+    hits = int(true[false <= allowed].max())
+    low, high = clopper_pearson(hits, members, (1 - LEVEL) / 2)
+    return OperatingPoint(rate, hits / members, (float(low), float(high)))

@@ -70,8 +70,8 @@ class Truth:
 
         Without them, members could be told from others by the changes alone.
         """
-        found, augment = self.non_members(client), self.task.draws.augment
-        if found is None or augment is None:
-            return found
-        x, y = found
+        samples, augment = self.non_members(client), self.task.draws.augment
+        if samples is None or augment is None:
+            return samples
+        x, y = samples
         return augment(x, sample_keys(self.seed, self.task.clients, len(x))), y

@@ -80,5 +80,5 @@ class Knowledge(LinearKnowledge):
         rest, along = hidden - (hidden @ self.basis.T) @ self.basis
         ratio = -float(rest @ along) / float(along @ along)
         missing = np.linalg.norm(rest + ratio * along)
-        found = missing <= EXACT * np.linalg.norm(hidden[0] + ratio * hidden[1])
-        return ratio if found and abs(ratio) * declared.lipschitz < CONTRACTION else None
+        is_known = missing <= EXACT * np.linalg.norm(hidden[0] + ratio * hidden[1])
+        return ratio if is_known and abs(ratio) * declared.lipschitz < CONTRACTION else None

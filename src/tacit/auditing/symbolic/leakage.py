@@ -56,7 +56,7 @@ class Estimates:
         return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
 
     def indices(self, status: Status) -> list[int]:
-        return [index for index, found in enumerate(self.statuses) if found == status]
+        return [index for index, answer in enumerate(self.statuses) if answer == status]
 
     def estimate(self, index: int) -> Estimate:
         """The answer at an index, with its combination."""

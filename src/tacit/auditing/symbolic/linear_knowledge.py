@@ -186,11 +186,11 @@ class LinearKnowledge:
         coordinates, visible = self._estimate(rest)
         if self._same_deviation and not rest[:, self._is_noise].any():
             # ‖Nᵀa‖² = ‖a‖² − ‖Sᵀa‖², as the rows of Q are orthonormal: no long product is needed.
-            found = np.square(coordinates).sum(axis=1) - np.square(rest).sum(axis=1)
-            found = np.maximum(found, 0.0) * self._deviations[0] ** 2
+            noisy = np.square(coordinates).sum(axis=1) - np.square(rest).sum(axis=1)
+            noisy = np.maximum(noisy, 0.0) * self._deviations[0] ** 2
         else:
-            found = np.square(self._error(coordinates, rest) * self._deviations).sum(axis=1)
-        variances[~exact] = np.where(visible, found, np.inf)
+            noisy = np.square(self._error(coordinates, rest) * self._deviations).sum(axis=1)
+        variances[~exact] = np.where(visible, noisy, np.inf)
         return variances
 
     def estimate(self, vector: Matrix) -> Estimate:

@@ -69,7 +69,7 @@ def known_group_sums(
     others = [client for client in sorted(gradients) if client != victim]
     alone = known_subspace(knowledge, gradients[victim])
     dimension = _known_dimensions(knowledge, gradients)
-    found: dict[tuple[int, ...], KnownSubspace] = {(victim,): alone}
+    known: dict[tuple[int, ...], KnownSubspace] = {(victim,): alone}
     sums = []
     for size in (1, 2):
         chosen = list(islice(combinations(others, size), MOST_GROUPS))
@@ -77,11 +77,11 @@ def known_group_sums(
         # With the victim more is known than of the victim alone and of the others alone.
         more = dimension(groups) > dimension(chosen) + alone.dimension
         for group in (group for group, new in zip(groups, more, strict=True) if new):
-            known = known_subspace(knowledge, [u for client in group for u in gradients[client]])
-            found[group] = known
-            smaller = [found[part] for part in combinations(group, size) if part in found]
-            if (row := _new_row(known, smaller, victim)) is not None:
-                sums.append(known.terms(row))
+            of_group = [u for client in group for u in gradients[client]]
+            known[group] = known_subspace(knowledge, of_group)
+            smaller = [known[part] for part in combinations(group, size) if part in known]
+            if (row := _new_row(known[group], smaller, victim)) is not None:
+                sums.append(known[group].terms(row))
     return sums
 
 
@@ -103,14 +103,14 @@ def _known_dimensions(
     products = knowledge.basis[:, used].T @ knowledge.basis[:, used]
 
     def dimensions(groups: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int64]:
-        found = np.zeros(len(groups), dtype=np.int64)
+        counts = np.zeros(len(groups), dtype=np.int64)
         chosen = [[k for client in group for k in columns[client]] for group in groups]
         for width in {len(some) for some in chosen} - {0}:
             of = [index for index, some in enumerate(chosen) if len(some) == width]
             picked = np.array([chosen[index] for index in of])
             values = np.linalg.eigvalsh(products[picked[:, :, None], picked[:, None, :]])
-            found[of] = (values > 1 - 1e-6).sum(1)
-        return found
+            counts[of] = (values > 1 - 1e-6).sum(1)
+        return counts
 
     return dimensions
 
@@ -144,14 +144,14 @@ def _contained(inside: Matrix, outside: Matrix) -> Matrix:
     left, sizes, right = np.linalg.svd(inside, full_matrices=False)
     near = sizes > 1 - 1e-6
     missing = np.linalg.norm(left[:, near].T @ outside, axis=1)
-    found: Matrix = right[near][missing <= EXACT]
-    return found
+    contained: Matrix = right[near][missing <= EXACT]
+    return contained
 
 
 def short_basis(space: Matrix) -> Matrix:
     """A basis of the row space of `space` [d, n] whose combinations are short, shortest first."""
     dimension, width = space.shape
-    found: list[Matrix] = []
+    basis: list[Matrix] = []
     taken = np.zeros((0, width))
 
     def add(row: Matrix) -> None:
@@ -160,7 +160,7 @@ def short_basis(space: Matrix) -> Matrix:
         rest -= (rest @ taken.T) @ taken
         if (size := np.linalg.norm(rest)) > ZERO * np.linalg.norm(row):
             taken = np.vstack((taken, rest / size))
-            found.append(_scaled(row))
+            basis.append(_scaled(row))
 
     # Singles: unit vectors that lie in the space.
     lengths = np.linalg.norm(space, axis=0)
@@ -170,7 +170,7 @@ def short_basis(space: Matrix) -> Matrix:
     pairs = list(combinations(np.flatnonzero(lengths > ZERO), 2))
     if len(pairs) <= MOST_PAIRS:
         for i, j in sorted(pairs, key=lambda pair: pair[1] - pair[0]):
-            if len(found) == dimension:
+            if len(basis) == dimension:
                 break
             _, sizes, right = np.linalg.svd(space[:, [i, j]], full_matrices=False)
             for size, direction in zip(sizes, right, strict=True):
@@ -179,10 +179,10 @@ def short_basis(space: Matrix) -> Matrix:
                     row[[i, j]] = direction
                     add(row)
     for row in sorted(reduced_echelon(space), key=np.count_nonzero):
-        if len(found) == dimension:
+        if len(basis) == dimension:
             break
         add(row)
-    return np.array(sorted(found, key=np.count_nonzero)).reshape(len(found), width)
+    return np.array(sorted(basis, key=np.count_nonzero)).reshape(len(basis), width)
 
 
 def _scaled(row: Matrix) -> Matrix:
