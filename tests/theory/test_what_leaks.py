@@ -457,9 +457,7 @@ def knowledge_of(secrets, noise):
     message = Message(1, "mix", "x", rows, torch.zeros(len(rows), dtype=torch.int64))
     transcript = Transcript(clients=2, edges=[(0, 1), (1, 0)], steps=1, messages=[message])
     laws = {u: tacit.Gaussian(1.0) for u in unknowns if u.kind == "noise"}
-    return Knowledge(
-        SymbolicRun(transcript, unknowns, laws, [], {}, {}, {}), Adversary.eavesdropper()
-    )
+    return Knowledge(SymbolicRun(transcript, unknowns, laws), Adversary.eavesdropper())
 
 
 def least_variance(secrets, noise, target):

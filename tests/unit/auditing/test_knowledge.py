@@ -35,7 +35,7 @@ def knowledge_over(scales, *sent, adversary=EAVESDROPPER):
     ]
     transcript = Transcript(clients=3, edges=[(0, 1), (1, 0)], messages=messages)
     laws = {u: tacit.Gaussian(scale) for u, scale in scales.items() if scale is not None}
-    return Knowledge(SymbolicRun(transcript, list(scales), laws, [], {}, {}, {}), adversary)
+    return Knowledge(SymbolicRun(transcript, list(scales), laws), adversary)
 
 
 def combination(answer):

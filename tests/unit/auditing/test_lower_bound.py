@@ -94,13 +94,6 @@ def test_intervals_are_clopper_and_pearsons():
     assert found.epsilon == pytest.approx(max(shown))
 
 
-def test_halves_share_no_score_and_lose_none():
-    for many in (2, 7, 100):
-        one, other = module._halves(np.arange(float(many)))
-        assert sorted([*one, *other]) == list(range(many))
-        assert len(other) - len(one) in (0, 1)
-
-
 def test_a_larger_delta_and_confidence_show_less():
     scores = responses(np.random.default_rng(5), 2.0, 1000, 1000)
     base = lower_bound(*scores, delta=0.0)
