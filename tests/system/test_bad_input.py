@@ -138,7 +138,6 @@ def test_a_damaged_dataset(refused, tmp_path, config):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--over", "algorithm=dsgt,lpa"], ["'lpa'", "Did you mean 'lppa'?"]),
         (["--over", "algorithm=,"], ["'algorithm=,'", "empty value"]),
         (["--over", "algorithm=dsgt", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
         (["--over", "algorithm=dsgt", "--seeds", "few"], ["--seeds", "integer"]),
@@ -146,7 +145,6 @@ def test_a_damaged_dataset(refused, tmp_path, config):
             ["--over", "algorithm=dsgt,dp-dsgt", "--set", "algorithm.fresch=true"],
             ["algorithm.fresch", "dsgt, dp-dsgt"],
         ),
-        (["--over", "algorithm=lppa+fresch=true"], ["algorithm.fresch", "Did you mean 'fresh'?"]),
         ([], ["--over"]),
     ],
 )

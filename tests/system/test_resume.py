@@ -110,21 +110,6 @@ def test_a_damaged_checkpoint_is_skipped(tacit_here, config, tmp_path, history, 
     assert newest("out") == tensors
 
 
-def test_resuming_in_a_fresh_folder_just_starts(tacit_here, config, history):
-    assert tacit_here("run", config, "--out", "out", "--resume").code == 0
-    assert len(history("out")) == 3
-
-
-def test_resuming_with_another_configuration_is_refused(tacit_here, config, contents):
-    tacit_here("run", config, "--out", "out")
-    before = contents("out")
-    answer = tacit_here("run", config, "--out", "out", "--resume", "--set", "algorithm.lr=0.2")
-    assert (answer.code, answer.out) == (2, "")
-    assert "another configuration" in answer.err
-    assert contents("out") == before
-    assert tacit_here(*shlex.split(answer.err.strip().splitlines()[-1])[1:]).code == 0
-
-
 def test_a_stop_before_training_leaves_nothing(tacit, config, tmp_path):
     (tmp_path / "interrupting.py").write_text(INTERRUPTING)
     options = "--out out --set model.name=interrupting:X"

@@ -93,21 +93,6 @@ def test_own_classes_are_named_by_their_path(tacit_here, config, tmp_path, histo
     assert history("own")[-1]["loss"]["mean"] < history("own")[0]["loss"]["mean"]
 
 
-def test_masks_cost_bytes_only_where_they_are_sent(tacit_here, config):
-    sent = {}
-    text_of = ["--set", "run.rounds=1", "--set", "run.iterations_per_round=1", "--json"]
-    for name in ("derived", "sent"):
-        answer = tacit_here(
-            "run", config, "--out", name, "--set", f"algorithm.masks={name}", *text_of
-        )
-        sent[name] = json.loads(answer.out)["bytes_sent"]
-    answer = tacit_here("grid", config, "--over", "algorithm=dsgt,lppa", "--out", "c", *text_of)
-    measures = (one["measures"] for one in json.loads(answer.out)["settings"])
-    dsgt, lppa = (found["bytes_sent"]["mean"] for found in measures)
-    assert dsgt == lppa == sent["derived"]
-    assert sent["sent"] == 1.5 * sent["derived"]  # θ and γ once, and the masks once
-
-
 def test_divergence_ends_with_exit_code_1_and_what_to_try(tacit_here, config, tmp_path, history):
     answer = tacit_here("run", config, "--out", "out", "--set", "algorithm.lr=1e20")
     assert (answer.code, answer.out) == (1, "")

@@ -206,23 +206,11 @@ def readme_commands():
     return [re.findall(r'"[^"]*"|\S+', line)[1:] for line in lines]
 
 
-def test_ten_minutes_with_the_first_commands(tacit_here, monkeypatch, tmp_path):
-    from tacit.config.loading import with_keys
-    from tacit.experiment import demo
-
+def test_ten_minutes_with_the_first_commands(tacit_here, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     found = readme_commands()
     ran, audited, exported = ([word.strip('"') for word in words] for words in found[:3])
     assert [ran[0], audited[0], exported[0], found[3]] == ["run", "audit", "export", ["demo"]]
-
-    short = with_keys(
-        with_keys(demo.demo_config(), "run", rounds=1), "data", limit_train=800, limit_test=50
-    )
-    monkeypatch.setattr(demo, "demo_config", lambda: short)
-    shown = tacit_here("demo")
-    assert shown.code == 0, shown.err
-    assert_mentions(shown.out, "sees it all", "noisy sum", "Report: tacit-demo/report.html")
-    assert (tmp_path / "tacit-demo" / "report.html").exists()
 
     shown = tacit_here(*ran, "--set", "data.limit_train=1000")
     assert shown.code == 0, shown.err

@@ -38,15 +38,7 @@ def print_audit(audit: Audit, console: Console) -> None:
         title = Text.assemble("\n", headline, ": ", verdict.summary)
         console.print(title, grid, highlight=False)
     print_gains({"": audit}, console)
-    for remark in audit.remarks:
-        console.print(f"\nNote: {remark}.", highlight=False, markup=False)
-    for note in audit.notes:
-        console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
-    print_cut_short([audit], console)
-    console.print(
-        "\nA failed attack proves nothing; assumptions are in audit.json and in the report.",
-        highlight=False,
-    )
+    _print_notes({"": audit}, console)
 
 
 def print_audits(audits: dict[str, Audit], console: Console) -> None:
@@ -65,25 +57,28 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
             )
     console.print(table)
     print_gains(audits, console)
+    _print_notes(audits, console)
+
+
+def _print_notes(audits: dict[str, Audit], console: Console) -> None:
+    """Print remarks, what was not measured, and how many attacks the time limit stopped."""
     for label, audit in audits.items():
-        for remark in (*audit.remarks, *(f"not measured: {note}" for note in audit.notes)):
-            console.print(f"{label}: {remark}.", highlight=False, markup=False)
-    print_cut_short(list(audits.values()), console)
-    console.print(
-        "A failed attack proves nothing; assumptions are in each audit.json and report.",
-        highlight=False,
-    )
-
-
-def print_cut_short(audits: list[Audit], console: Console) -> None:
-    """Say how many attacks the time limit stopped."""
-    if count := sum(audit.cut_short for audit in audits):
+        of = f" ({label})" if label else ""
+        for remark in audit.remarks:
+            console.print(f"\nNote{of}: {remark}.", highlight=False, markup=False)
+        for note in audit.notes:
+            console.print(f"\nNot measured{of}: {note}.", highlight=False, markup=False)
+    if count := sum(audit.cut_short for audit in audits.values()):
         some = "One attack was" if count == 1 else f"{count} attacks were"
         console.print(
             f"\n{some} stopped by the time budget. A larger --seconds may find more.",
             style="yellow",
             highlight=False,
         )
+    where = (
+        "in each audit.json and report" if len(audits) > 1 else "in audit.json and in the report"
+    )
+    console.print(f"\nA failed attack proves nothing; assumptions are {where}.", highlight=False)
 
 
 def print_gains(audits: dict[str, Audit], console: Console) -> None:
@@ -123,7 +118,7 @@ def _overview(audit: Audit) -> Table:
     """A row per adversary and victim: how much of each kind it computes, exactly or with noise."""
     from tacit.auditing.symbolic.leakage import QUESTIONS
 
-    asked = [q for q in QUESTIONS if any(one.leakage.of(q).when for one in audit.findings)]
+    asked = [q for q in QUESTIONS if any(found.leakage.of(q).when for found in audit.findings)]
     # Names are long: without padding all columns fit into 80 characters.
     padding = (0, 0) if audit.setting.task.names else (0, 1)
     table = Table(caption="computed / all: = exactly, ~ with noise", padding=padding)

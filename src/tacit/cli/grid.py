@@ -25,14 +25,14 @@ from tacit.cli.metric_tables import print_alerts
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
-    from tacit.report.finished_grid import Grid, GridSetting
-    from tacit.report.measures import Measure
-    from tacit.report.statistics import Interval
+    from tacit.report.finished_grid import Grid
 
 # Rows of the table of settings, and settings whose further metrics are printed.
 MAX_ROWS, MAX_FURTHER = 30, 12
 # Columns that a terminal of 80 characters has room for.
 MAX_COLUMNS = 6
+# Columns of the table of settings for which a terminal has none.
+ONLY_ON_PAGES = ("Safe to take part?", "Wall time")
 
 
 def grid(
@@ -122,47 +122,39 @@ def settings_table(grid: Grid) -> Table:
     has the ε of each.
     """
     from tacit.report.finished_grid import short_keys
-    from tacit.report.numbers import format_bytes
-    from tacit.report.spending import guarantee_text
+    from tacit.report.tables import mean_over_seeds, overview_columns
 
-    count, stored, base = len(grid.stored.seeds), grid.stored, grid.base
+    count, base = len(grid.stored.seeds), grid.base
     caption = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
-    caption += f", judged on {stored.judged_on}"
+    caption += f", judged on {grid.stored.judged_on}"
     if base is not None and len(grid.groups) > 1:
         caption += f"; differences to {base.label}, paired by seed"
     if (more := len(grid.settings) - MAX_ROWS) > 0:
         caption += f"; {more} more are in grid.csv"
-    table = Table(caption=caption)
-    keys = short_keys(stored.keys)
+    table, keys = Table(caption=caption), short_keys(grid.stored.keys)
     for key in keys:
         table.add_column(key, overflow="fold")
-    guarantees = any(group.epsilon is not None for group in grid.groups)
-    titles = [grid.measure.title, "difference"] + ["ε"] * guarantees
-    loss = _measure(grid, "loss_mean")
+    columns = overview_columns(grid.groups, grid.measure)
+    for title in ONLY_ON_PAGES:
+        columns.pop(title, None)
+    sent = columns.pop("Sent")
+    loss = next((measure for measure in grid.measures if measure.column == "loss.mean"), None)
     # Where there is room: it is among the further metrics, too.
-    if loss is not None and len(keys) + len(titles) + 2 <= MAX_COLUMNS:
-        titles.append("loss")
-    for title in (*titles, "sent"):
-        table.add_column(title, justify="right", no_wrap=True)
-    sent = _measure(grid, "bytes_sent")
+    if loss not in (None, grid.measure) and len(keys) + len(columns) + 2 <= MAX_COLUMNS:
+        columns["Loss"] = lambda setting: mean_over_seeds(setting, loss)
+    columns["Sent"] = sent
+    for title in columns:
+        shown = title if title == grid.measure.title else title.lower()
+        table.add_column(shown, justify="right", no_wrap=True)
     for setting in grid.ranked[:MAX_ROWS]:
-        cells = {
-            grid.measure.title: _score(grid, setting),
-            "difference": pair_cell(
-                grid.difference(setting, grid.measure), f"+{grid.measure.form}"
-            ),
-            "ε": "" if setting.group is None else guarantee_text(setting.group.epsilon),
-            "loss": "" if loss is None else pair_cell(setting.interval(loss), loss.form),
-        }
-        found = None if sent is None else setting.interval(sent)
+        cells = [str(column(setting)) if setting.runs else "" for column in columns.values()]
+        if setting.failures:
+            cells[0] = "failed"
+        elif setting.diverged:
+            cells[0] += f" ({setting.diverged} diverged)"
         style = "bold" if setting is grid.best else None
-        table.add_row(
-            *setting.values.values(),
-            *(cells[title] for title in titles),
-            format_bytes(None if found is None else found.mean),
-            style=style,
-        )
-    if grid.measure.key == "accuracy_mean" and (baseline := _baseline(grid)) is not None:
+        table.add_row(*setting.values.values(), *cells, style=style)
+    if grid.measure.column == "accuracy.mean" and (baseline := _baseline(grid)) is not None:
         table.add_section()
         table.add_row("majority baseline", *[""] * (len(keys) - 1), f"{baseline:.2f}")
     return table
@@ -171,47 +163,29 @@ def settings_table(grid: Grid) -> Table:
 def further_table(grid: Grid) -> Table:
     """All metrics and, with several seeds, the 95 % confidence intervals of differences."""
     from tacit.report.numbers import format_difference
+    from tacit.report.tables import mean_over_seeds
 
-    paired = len(grid.stored.seeds) > 1
-    table = Table(title="All metrics" if paired else "Further metrics", title_justify="left")
+    several = len(grid.stored.seeds) > 1
+    table = Table(title="All metrics" if several else "Further metrics", title_justify="left")
     table.add_column("metric", overflow="fold")
-    for name in ("value", "difference", *(["95 % interval"] if paired else [])):
+    for name in ("value", "difference", *(["95 % interval"] if several else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for measure in grid.measures:
-        if not measure.is_metric or (measure is grid.measure and not paired):
+        if not measure.is_metric or (measure is grid.measure and not several):
             continue
         table.add_row(measure.title, style="bold")
-        for setting in grid.settings:
-            value, difference = setting.interval(measure), grid.difference(setting, measure)
-            if value is not None:
-                mean, *ends = format_difference(difference, measure.form) if difference else [""]
-                cells = [pair_cell(value, measure.form), mean, *([" to ".join(ends)] * paired)]
-                table.add_row(f"  {setting.label}", *cells)
-        if measure.key == "accuracy_mean" and (baseline := _baseline(grid)) is not None:
+        for setting in grid.groups:
+            difference = grid.difference(setting, measure)
+            mean, *ends = format_difference(difference, measure.form) if difference else [""]
+            cells = [mean_over_seeds(setting, measure), mean, *([" to ".join(ends)] * several)]
+            table.add_row(f"  {setting.label}", *cells)
+        if measure.column == "accuracy.mean" and (baseline := _baseline(grid)) is not None:
             table.add_row("  majority baseline", f"{baseline:.2f}")
         table.add_section()
     return table
 
 
-def pair_cell(interval: Interval | None, form: str) -> str:
-    """A mean and its deviation, if they are known."""
-    from tacit.report.numbers import format_pair
-
-    return "" if interval is None else format_pair(interval.mean, interval.deviation, form)
-
-
-def _score(grid: Grid, setting: GridSetting) -> str:
-    if setting.failures:
-        return "failed"
-    score = pair_cell(setting.score, grid.measure.form) or "–"
-    return f"{score} ({setting.diverged} diverged)" if setting.diverged else score
-
-
-def _measure(grid: Grid, key: str) -> Measure | None:
-    return next((measure for measure in grid.measures if measure.key == key), None)
-
-
 def _baseline(grid: Grid) -> float | None:
     """The accuracy of always predicting the most frequent class, the mean over all runs."""
-    known = [run.summary.baseline for run in grid.runs if run.summary.baseline is not None]
+    known = [run.last.baseline for run in grid.runs if run.last.baseline is not None]
     return sum(known) / len(known) if known else None

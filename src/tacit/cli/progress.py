@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich import progress
 from rich.console import Console
 
-# These load torch, which `tacit --help` does not need.
+# This loads torch, which `tacit --help` does not need.
 if TYPE_CHECKING:
-    from tacit.config.build import Experiment
-    from tacit.engines.simulation import Simulation
     from tacit.experiment.run import ProgressListener
-    from tacit.record.history import Record
 
 # Between two lines where there is no terminal.
 SECONDS_BETWEEN_LINES = 15.0
@@ -47,7 +44,7 @@ class ProgressBars(progress.Progress):
 
     def listener_for(self, label: str, seed: int) -> ProgressListener:
         """Add a bar, and return the listener that moves it."""
-        from tacit.experiment.run import ProgressListener, start_report, step_report
+        from tacit.experiment.run import ProgressListener
 
         name = f"{label} (seed {seed})"
         if self._runs > 1:
@@ -56,11 +53,15 @@ class ProgressBars(progress.Progress):
         last_line = time.monotonic()
 
         def on_report(report: dict[str, Any]) -> None:
+            nonlocal last_line
             self._print_once(*report["lines"])
             if "steps" not in report:
-                self.update(task, completed=report["t"], round=report["round"])
-                if "text" in report:
-                    self.update(task, metric=report["text"])
+                number, text = report["round"], report["text"]
+                self.update(task, completed=report["t"], round=number, metric=text)
+                due = time.monotonic() - last_line > SECONDS_BETWEEN_LINES
+                if due and not self.console.is_terminal:
+                    last_line = time.monotonic()
+                    self._print(f"{name}: round {number}, {text}")
                 return
             self.start_task(task)
             rounds, t = report["rounds"], report["t"]
@@ -71,21 +72,7 @@ class ProgressBars(progress.Progress):
             if t:
                 self._print(f"{name}: resumed after iteration {t}")
 
-        def on_start(experiment: Experiment, simulation: Simulation) -> None:
-            on_report(start_report(experiment, simulation))
-
-        def on_step(simulation: Simulation) -> None:
-            on_report(step_report(simulation))
-
-        def on_record(record: Record) -> None:
-            nonlocal last_line
-            self.update(task, metric=record.describe())
-            due = time.monotonic() - last_line > SECONDS_BETWEEN_LINES
-            if due and not self.console.is_terminal:
-                last_line = time.monotonic()
-                self._print(f"{name}: round {record.round}, {record.describe()}")
-
-        return ProgressListener(on_start, on_step, on_record, on_report)
+        return ProgressListener.of_reports(on_report)
 
 
 class ProgressBar(progress.Progress):

@@ -16,7 +16,7 @@ from tacit.core.storage import write_text
 from tacit.core.toml import flatten, to_toml
 from tacit.record.checkpoint import saved_fingerprint
 from tacit.record.history import History
-from tacit.report.finished_run import StoredModel
+from tacit.report.finished_run import StoredModel, read_history
 
 # Keys of [run] that do not change the states, only where they are computed and what is kept.
 NEUTRAL_RUN_KEYS = (
@@ -130,13 +130,7 @@ class RunFolder:
 
     def read_history(self) -> History:
         """The records so far, without a last line that a killed run did not complete."""
-        try:
-            complete, _, _ = self.history.read_text(encoding="utf-8").rpartition("\n")
-            return History.from_jsonl(complete)
-        except FileNotFoundError:
-            return History()
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise Misuse(f"{self.history} is damaged: {problem}.", "Start a new run.") from None
+        return read_history(self.history) if self.history.exists() else History()
 
     def write(self, name: str, content: StoredModel) -> None:
         write_text(self.path / name, json.dumps(content.model_dump()))

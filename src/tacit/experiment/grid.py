@@ -35,7 +35,7 @@ from tacit.report.finished_grid import (
     make_grid,
     setting_label,
 )
-from tacit.report.paper_tables import grid_csv
+from tacit.report.paper_files import grid_csv
 from tacit.tasks.metrics.metric import METRICS, find_metrics
 
 # What the two commands that `tacit grid` replaces wrote into their folders.

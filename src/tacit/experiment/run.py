@@ -46,8 +46,28 @@ class ProgressListener:
     on_record: Callable[[Record], None] = lambda record: None
     on_report: Callable[[dict[str, Any]], None] = lambda report: None
 
+    @classmethod
+    def of_reports(cls, on_report: Callable[[dict[str, Any]], None]) -> ProgressListener:
+        """A listener that turns all there is to know into plain values."""
+        text = ""
 
-def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, Any]:
+        def on_start(experiment: Experiment, simulation: Simulation) -> None:
+            on_report(_start_report(experiment, simulation))
+
+        def on_step(simulation: Simulation) -> None:
+            # Some remarks appear after the first iterations.
+            number, lines = simulation.t // simulation.round_length, simulation.remarks
+            on_report({"t": simulation.t, "round": number, "lines": lines, "text": text})
+
+        def on_record(record: Record) -> None:
+            nonlocal text
+            text = record.describe()
+            on_report({"t": record.step, "round": record.round, "lines": [], "text": text})
+
+        return cls(on_start, on_step, on_record, on_report)
+
+
+def _start_report(experiment: Experiment, simulation: Simulation) -> dict[str, Any]:
     """What is known of a run when it starts, as plain values."""
     # What changes is among the remarks.
     lines = [experiment.graph.describe()] if experiment.schedule is None else []
@@ -64,13 +84,6 @@ def start_report(experiment: Experiment, simulation: Simulation) -> dict[str, An
         "t": simulation.t,
         "lines": lines,
     }
-
-
-def step_report(simulation: Simulation) -> dict[str, Any]:
-    """What is known of a run after an iteration, as plain values."""
-    # Some remarks appear after the first iterations.
-    number = simulation.t // simulation.round_length
-    return {"t": simulation.t, "round": number, "lines": simulation.remarks}
 
 
 @dataclass(frozen=True, eq=False)

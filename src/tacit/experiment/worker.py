@@ -17,12 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from tacit.config.build import Experiment
 from tacit.core.errors import Interrupted
-from tacit.engines.simulation import Simulation
-from tacit.experiment.run import ProgressListener, start_report, step_report
+from tacit.experiment.run import ProgressListener
 from tacit.experiment.run_many import ConfiguredRun, LoadedData, run_one
-from tacit.record.history import Record
 
 SECONDS_BETWEEN_REPORTS = 0.2
 
@@ -36,22 +33,15 @@ class _Worker:
             print(json.dumps({"kind": kind} | values), file=self.output, flush=True)
 
     def listener(self) -> ProgressListener:
-        last, text = 0.0, ""
+        last = 0.0
 
-        def on_start(experiment: Experiment, simulation: Simulation) -> None:
-            self.send("report", **start_report(experiment, simulation))
-
-        def on_step(simulation: Simulation) -> None:
+        def report(values: dict[str, Any]) -> None:
             nonlocal last
-            if time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
+            if "steps" in values or time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
                 last = time.monotonic()
-                self.send("report", **step_report(simulation), text=text)
+                self.send("report", **values)
 
-        def on_record(record: Record) -> None:
-            nonlocal text
-            text = record.describe()
-
-        return ProgressListener(on_start, on_step, on_record)
+        return ProgressListener.of_reports(report)
 
     def run(self, request: dict[str, Any]) -> bool:
         """Run a configuration; return whether to go on with others."""

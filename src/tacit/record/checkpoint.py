@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,9 +50,9 @@ class Checkpoint:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of the file by name: the state, local parameters and late rows."""
-        own = {} if self.local is None else {LOCAL: self.local}
+        local = {} if self.local is None else {LOCAL: self.local}
         late = {LATE + name: rows for name, rows in self.late_rows.items()}
-        return tensors_of(self.state) | own | late
+        return tensors_of(self.state) | local | late
 
 
 def files_in(folder: Path) -> CheckpointFiles:
@@ -86,34 +85,25 @@ def load_latest(
     Damaged files are skipped; if all are damaged, Misuse is raised. On the device "meta" the
     tensors have shapes only.
     """
-    problems, files = [], files_in(folder)
-    for path in files.newest_first():
-        try:
-            checkpoint = _load(files, path, algorithm, device)
-        except UNREADABLE as problem:
-            problems.append(f"{path.name}: {problem}")
-            continue
-        if checkpoint.fingerprint != fingerprint:
-            raise Misuse(
-                f"{path} belongs to a run with another configuration.",
-                "Resume with the configuration of that folder, or choose another output folder.",
-            )
-        return checkpoint
-    if problems:
+    files = files_in(folder)
+    checkpoint, problems = files.newest(lambda path: _load(files, path, algorithm, device))
+    if checkpoint is None and problems:
         raise Misuse(
             f"No checkpoint in {folder} can be read ({'; '.join(problems)}).",
             "Start the run again.",
         )
-    return None
+    if checkpoint is not None and checkpoint.fingerprint != fingerprint:
+        raise Misuse(
+            f"{folder / name_of(checkpoint.step)} belongs to a run with another configuration.",
+            "Resume with the configuration of that folder, or choose another output folder.",
+        )
+    return checkpoint
 
 
 def saved_fingerprint(folder: Path) -> str | None:
     """The fingerprint in the newest checkpoint of a folder; None if it has no readable one."""
     files = files_in(folder)
-    for path in files.newest_first():
-        with suppress(*UNREADABLE):
-            return str(files.facts(path)["fingerprint"])
-    return None
+    return files.newest(lambda path: str(files.facts(path)["fingerprint"]))[0]
 
 
 def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -123,12 +113,12 @@ def read_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         Misuse: If the folder has none, or it is damaged.
     """
     files = files_in(folder)
-    for path in files.newest_first():
-        try:
-            return files.read(path)
-        except UNREADABLE as problem:
-            raise Misuse(f"{path} cannot be read: {problem}.", "Run it again.") from None
-    raise Misuse(f"There is no checkpoint in {folder}.", "Run it again, to the end.")
+    if not (paths := files.newest_first()):
+        raise Misuse(f"There is no checkpoint in {folder}.", "Run it again, to the end.")
+    try:
+        return files.read(paths[0])
+    except UNREADABLE as problem:
+        raise Misuse(f"{paths[0]} cannot be read: {problem}.", "Run it again.") from None
 
 
 def _load(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from tacit.core import storage
 
 # What reading a damaged file raises.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ class CheckpointFiles:
         matches = [match for match in names if match is not None]
         matches.sort(key=self.order, reverse=True)
         return [self.folder / match[0] for match in matches]
+
+    def newest(self, read: Callable[[Path], T]) -> tuple[T | None, list[str]]:
+        """What is read from the newest file that is not damaged; why newer ones were skipped."""
+        problems: list[str] = []
+        for path in self.newest_first():
+            try:
+                return read(path), problems
+            except UNREADABLE as problem:
+                problems.append(f"{path.name}: {problem}")
+        return None, problems
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.core.errors import Misuse, unknown_name
@@ -66,11 +67,30 @@ class Record:
             del plain[key]
         return cast(dict[str, Any], without_nan(plain))
 
+    @cached_property
+    def numbers(self) -> dict[str, float | None]:
+        """Every number by its column, such as "accuracy.mean", "msd" or "auc.clients.3"."""
+        spreads: dict[str, Spread | None] = {"accuracy": self.accuracy, "loss": self.loss}
+        spreads |= self.metrics
+        spreads |= {f"own_test.{name}": spread for name, spread in self.own_test.items()}
+        numbers = {
+            f"{metric}.{part}": None if spread is None else getattr(spread, part)
+            for metric, spread in spreads.items()
+            for part in PARTS
+        }
+        numbers |= {name: getattr(self, name) for name in SCALARS}
+        clients = [int(client) for client in self.per_client.get("client", ())]
+        for metric, values in self.per_client.items():
+            if metric != "client":
+                columns = (f"{metric}.clients.{client}" for client in clients)
+                numbers |= zip(columns, values, strict=False)
+        return numbers
+
     def scalars(self) -> dict[str, float]:
-        """Every number that was measured and is finite, by its path, such as "accuracy.mean"."""
+        """Every number that was measured and is finite, by its column."""
         # What a table is read by stands first.
-        names = dict.fromkeys(("round", "step", *self.columns()))
-        values = {column: self.value(column) for column in names}
+        names = dict.fromkeys(("round", "step", *self.numbers))
+        values = {column: self.numbers[column] for column in names}
         return {
             column: value
             for column, value in values.items()
@@ -90,16 +110,23 @@ class Record:
         return "loss not recorded" if self.loss is None else f"loss {self.loss.mean:.4f}"
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Record:
-        changed: dict[str, Any] = {key: _spread(values[key]) for key in ("accuracy", "loss")}
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The record that `as_dict` wrote; other keys are ignored.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: If the values are of no record.
+        """
+        known = {name: values[name] for name in cls.__annotations__ if name in values}
+        known |= {name: _spread(values[name]) for name in STANDARD}
         for key in ("metrics", "own_test"):
-            changed[key] = {name: _spread(one) for name, one in values.get(key, {}).items()}
-        changed["per_client"] = {
-            name: [nan_if_none(value) for value in column]
+            known[key] = {name: _spread(spread) for name, spread in values.get(key, {}).items()}
+        known["per_client"] = {
+            name: [_number(value) for value in column]
             for name, column in values.get("per_client", {}).items()
         }
-        changed["consensus_distance"] = nan_if_none(values["consensus_distance"])
-        return cls(**{**values, **changed})
+        measured = ("round", "step", "consensus_distance", "bytes_sent", "wall_seconds")
+        known |= {name: _number(values[name]) for name in measured}
+        return cls(**known)
 
     def alerts(self, class_names: Sequence[str] = ()) -> list[str]:
         """Sentences that say why the results mislead; none if they do not.
@@ -112,44 +139,9 @@ class Record:
         found = error_alerts(*errors) if len(errors) == len(ERRORS) else []
         return accuracy_alerts(*seen, class_names) + found
 
-    def spread(self, metric: str) -> Spread | None:
-        """A metric over the clients, such as "loss", "auc" or "own_test.auc"; None if unknown."""
-        kept: Mapping[str, Spread | None] = {"accuracy": self.accuracy, "loss": self.loss}
-        own, dot, name = metric.partition(".")
-        if dot:
-            return self.own_test.get(name) if own == "own_test" else None
-        return kept.get(metric) or self.metrics.get(metric)
-
-    def value(self, column: str) -> float | None:
-        """One number of the record by the name of its column; None if it is not there."""
-        if column in SCALARS:
-            return cast(float | None, getattr(self, column))
-        metric, _, part = column.rpartition(".")
-        if metric.endswith(".clients"):
-            values = self.per_client.get(metric.removesuffix(".clients"), ())
-            return dict(zip(map(str, self.per_client.get("client", ())), values, strict=False)).get(
-                part
-            )
-        spread = self.spread(metric)
-        return None if spread is None else getattr(spread, part, None)
-
-    def columns(self) -> list[str]:
-        """The names of all columns that this record has."""
-        metrics = [*STANDARD, *self.metrics, *(f"own_test.{name}" for name in self.own_test)]
-        numbers = [int(client) for client in self.per_client.get("client", ())]
-        return [
-            *(f"{metric}.{part}" for metric in metrics for part in Spread.__annotations__),
-            *SCALARS,
-            *(
-                f"{metric}.clients.{number}"
-                for metric in self.per_client
-                if metric != "client"
-                for number in numbers
-            ),
-        ]
-
 
 STANDARD = ("accuracy", "loss")
+PARTS = tuple(Spread.__annotations__)
 # Keys that records have only if there is something to keep in them.
 OPTIONAL = ("metrics", "own_test", "per_client")
 SCALARS = [
@@ -183,9 +175,9 @@ class History(Sequence[Record]):
     @property
     def columns(self) -> list[str]:
         """The names of all columns that a record has."""
-        fields = [f"{metric}.{part}" for metric in STANDARD for part in Spread.__annotations__]
-        names = dict.fromkeys([*fields, *SCALARS])
-        return list(names | dict.fromkeys(name for one in self.records for name in one.columns()))
+        names = [f"{metric}.{part}" for metric in STANDARD for part in PARTS] + SCALARS
+        names += (name for record in self.records for name in record.numbers)
+        return list(dict.fromkeys(names))
 
     @property
     def metrics(self) -> list[str]:
@@ -209,7 +201,7 @@ class History(Sequence[Record]):
             Misuse: If no record has it.
         """
         name = find_column(path, self.columns)
-        return [float(nan_if_none(record.value(name))) for record in self.records]
+        return [float(nan_if_none(record.numbers.get(name))) for record in self.records]
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with a row per record and a column per number, such as "accuracy.mean"."""
@@ -244,17 +236,17 @@ def find_column(name: str, columns: Sequence[str]) -> str:
     Raises:
         Misuse: If there is none; the message has all names.
     """
-    found = next((one for one in (name, f"{name}.mean") if one in columns), None)
-    if found is None and name.partition(".")[0] == "loss" and "loss.mean" not in columns:
+    column = next((known for known in (name, f"{name}.mean") if known in columns), None)
+    if column is None and name.partition(".")[0] == "loss" and "loss.mean" not in columns:
         raise Misuse(
             f"{name!r} is not recorded: without a test set it would be the exact loss of the "
             "training data, which the guarantee does not cover.",
             "Give the task a test set, or choose another metric.",
         )
-    if found is None:
-        shown = [one for one in columns if ".clients." not in one]
+    if column is None:
+        shown = [known for known in columns if ".clients." not in known]
         raise unknown_name(f"There is no column {name!r}.", name, shown)
-    return found
+    return column
 
 
 def decibels(value: float | None) -> float:
@@ -267,4 +259,11 @@ def decibels(value: float | None) -> float:
 def _spread(values: dict[str, float | None] | None) -> Spread | None:
     if values is None:
         return None
-    return Spread(**{key: nan_if_none(value) for key, value in values.items()})
+    return Spread(**{part: _number(value) for part, value in values.items()})
+
+
+def _number(value: Any) -> float:
+    """A number of a file; NaN if there is none."""
+    if value is not None and not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return nan_if_none(value)

@@ -106,8 +106,8 @@ class ModelLayout:
             Misuse: If the layout is that of another model.
         """
         state: dict[str, Tensor] = {}
-        own = torch.empty(0) if local is None else local
-        for vector, is_local in ((theta, False), (own, True)):
+        local = torch.empty(0) if local is None else local
+        for vector, is_local in ((theta, False), (local, True)):
             shapes = {n: s for n, s in self.parameters.items() if (n in self.local) == is_local}
             sizes = [math.prod(shape) for shape in shapes.values()]
             if vector.shape != (sum(sizes),):
@@ -130,21 +130,13 @@ def save(layout: ModelLayout, folder: Path) -> None:
 
     if layout.constants:
         # Constants may share memory, which safetensors does not allow.
-        copies = {name: one.detach().cpu().clone() for name, one in layout.constants.items()}
+        copies = {name: tensor.detach().cpu().clone() for name, tensor in layout.constants.items()}
         with replacing(folder / CONSTANTS) as part:
             save_file(copies, part)
-    facts: dict[str, Any] = {
+    facts = vars(layout) | {
         "format": FORMAT,
-        "parameters": {name: list(shape) for name, shape in layout.parameters.items()},
-        "local": list(layout.local),
-        "tied": dict(layout.tied),
         "constants": list(layout.constants),
-        "inputs": [asdict(one) for one in layout.inputs],
-        "by_name": layout.by_name,
-        "outputs": layout.outputs,
-        "class_names": list(layout.class_names),
-        "data": layout.data,
-        "preprocessing": dict(layout.preprocessing),
+        "inputs": [asdict(model_input) for model_input in layout.inputs],
     }
     write_json(folder / MODEL, facts)
 
@@ -162,28 +154,23 @@ def load(folder: Path) -> ModelLayout | None:
     if not path.is_file():
         return None
     facts = read_json(path, REMEDY)
-    if facts.get("format") != FORMAT:
-        raise Misuse(f"{path} has the unknown format {facts.get('format')!r}.", REMEDY)
+    if (file_format := facts.pop("format", None)) != FORMAT:
+        raise Misuse(f"{path} has the unknown format {file_format!r}.", REMEDY)
     try:
         constants = load_file(folder / CONSTANTS) if facts["constants"] else {}
-        inputs = [
-            InputSpec(str(one["name"]), tuple(map(int, one["shape"])), str(one["dtype"]))
-            for one in facts["inputs"]
+        facts["constants"] = {name: constants[name] for name in facts["constants"]}
+        facts["parameters"] = {name: _shape(sizes) for name, sizes in facts["parameters"].items()}
+        facts["inputs"] = [
+            InputSpec(model_input["name"], _shape(model_input["shape"]), model_input["dtype"])
+            for model_input in facts["inputs"]
         ]
-        return ModelLayout(
-            {str(name): tuple(map(int, s)) for name, s in facts["parameters"].items()},
-            {str(name): str(source) for name, source in facts["tied"].items()},
-            {str(name): constants[name] for name in facts["constants"]},
-            inputs,
-            bool(facts["by_name"]),
-            facts["outputs"],
-            tuple(map(str, facts["class_names"])),
-            str(facts["data"]),
-            tuple(map(str, facts["local"])),
-            dict(facts["preprocessing"]),
-        )
+        return ModelLayout(**facts)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, SafetensorError) as problem:
         raise Misuse(f"{path} cannot be read: {problem!r}.", REMEDY) from None
+
+
+def _shape(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(int, sizes))
 
 
 def metadata(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tacit.core.errors import Misuse
 from tacit.core.missing_numbers import finite_or_none
 from tacit.engines.callbacks import best_index, less_is_better
 from tacit.report.finished_run import FinishedRun, StoredModel, read_run, read_stored
-from tacit.report.groups import RunGroup
+from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import Measure, measure_of, measures, over_seeds, paired
 from tacit.report.spent_together import SpentTogether, spent_together
 from tacit.report.statistics import Interval
@@ -59,25 +59,18 @@ class StoredGrid(StoredModel):
 
 
 @dataclass(frozen=True)
-class GridSetting:
+class GridSetting(RunGroup):
     """One combination of values over all seeds.
 
     Attributes:
-        label: The values in short.
-        group: The runs that have ended; None if none has.
-        failures: Why others have not.
+        values: The value of each key; the label has them in short.
+        failures: Why runs have not ended.
         score: The metric that judges, over the runs that have ended.
     """
 
     values: dict[str, str]
-    label: str
-    group: RunGroup | None
     failures: tuple[str, ...]
     score: Interval | None
-
-    @property
-    def runs(self) -> tuple[FinishedRun, ...]:
-        return () if self.group is None else self.group.runs
 
     @property
     def mean(self) -> float:
@@ -85,16 +78,9 @@ class GridSetting:
         return math.nan if self.failures or self.score is None else self.score.mean
 
     @property
-    def diverged(self) -> int:
-        return sum(run.summary.diverged is not None for run in self.runs)
-
-    @property
     def misleading(self) -> int:
         """Number of runs whose accuracy misleads: see `alerts` of their summaries."""
         return sum(bool(run.summary.alerts) for run in self.runs)
-
-    def interval(self, measure: Measure) -> Interval | None:
-        return None if self.group is None else over_seeds(self.group, measure)
 
 
 @dataclass(frozen=True)
@@ -116,13 +102,13 @@ class Grid:
     spent: tuple[SpentTogether, ...]
 
     @property
-    def groups(self) -> list[RunGroup]:
+    def groups(self) -> list[GridSetting]:
         """The settings of which a run has ended."""
-        return [setting.group for setting in self.settings if setting.group is not None]
+        return [setting for setting in self.settings if setting.runs]
 
     @property
     def runs(self) -> list[FinishedRun]:
-        return [run for setting in self.settings for run in setting.runs]
+        return runs_of(self.settings)
 
     @property
     def less_is_better(self) -> bool:
@@ -131,7 +117,7 @@ class Grid:
     @property
     def base(self) -> GridSetting | None:
         """The setting that others are compared with: the first that has results."""
-        return next((setting for setting in self.settings if setting.group is not None), None)
+        return next(iter(self.groups), None)
 
     @property
     def best(self) -> GridSetting | None:
@@ -153,9 +139,7 @@ class Grid:
     def difference(self, setting: GridSetting, measure: Measure) -> Interval | None:
         """The difference to the base, paired by seed; None for the base itself."""
         base = self.base
-        if base is None or setting is base or base.group is None or setting.group is None:
-            return None
-        return paired(setting.group, base.group, measure)
+        return None if base is None or setting is base else paired(setting, base, measure)
 
     @property
     def alerts(self) -> list[str]:
@@ -203,22 +187,29 @@ class Grid:
         }
 
     def _results(self, setting: GridSetting) -> dict[str, Any]:
-        metrics = [measure for measure in self.measures if measure.is_metric]
+        score = setting.score
         return {
             "label": setting.label,
-            "scores": [finite_or_none(self.measure.value(run)) for run in setting.runs],
-            **_numbers(setting.score),
-            "difference": _interval(self.difference(setting, self.measure)),
+            "scores": [self.measure.value(run) for run in setting.runs],
+            "mean": None if score is None else finite_or_none(score.mean),
+            "deviation": None if score is None else finite_or_none(score.deviation),
+            "difference": _plain(self.difference(setting, self.measure)),
             "measures": {
-                measure.key: _interval(setting.interval(measure)) for measure in self.measures
+                measure.key: _plain(over_seeds(setting, measure)) for measure in self.measures
             },
             "differences": {
-                measure.key: _interval(self.difference(setting, measure)) for measure in metrics
+                measure.key: _plain(self.difference(setting, measure))
+                for measure in self.measures
+                if measure.is_metric
             },
-            "epsilon": None if setting.group is None else setting.group.epsilon,
+            "epsilon": setting.epsilon,
             "diverged": setting.diverged,
             "misleading": setting.misleading,
         }
+
+
+def _plain(interval: Interval | None) -> dict[str, float | int | None] | None:
+    return None if interval is None else interval.as_dict()
 
 
 def is_grid(folder: Path) -> bool:
@@ -237,19 +228,20 @@ def read_grid(folder: Path) -> Grid:
 
 def make_grid(folder: Path, stored: StoredGrid) -> Grid:
     """A grid from the folders of its runs."""
-    labels = _labels(stored)
-    runs = [[read_run(folder / name) for name in setting.folders] for setting in stored.settings]
-    flat = [run for several in runs for run in several]
-    measure = measure_of(stored.metric, flat)
-    every = [other for other in measures(flat) if other.key != measure.key]
+    runs = [
+        tuple(read_run(folder / name) for name in setting.folders) for setting in stored.settings
+    ]
+    every = [run for ended in runs for run in ended]
+    judging = measure_of(stored.metric, every)
+    others = [measure for measure in measures(every) if measure.column != judging.column]
     settings = []
-    for setting, label, ended in zip(stored.settings, labels, runs, strict=True):
-        group = RunGroup(label, tuple(ended)) if ended else None
-        score = None if group is None else over_seeds(group, measure)
-        settings.append(GridSetting(setting.values, label, group, tuple(setting.failures), score))
+    for setting, ended in zip(stored.settings, runs, strict=True):
+        group = RunGroup(setting_label(setting.values), ended)
+        score, failures = over_seeds(group, judging), tuple(setting.failures)
+        settings.append(GridSetting(group.label, ended, setting.values, failures, score))
     failed = [folder / name for setting in stored.settings for name in setting.failed]
-    spent = spent_together([*flat, *(run for path in failed if (run := _readable(path)))])
-    return Grid(folder, stored, tuple(settings), measure, (measure, *every), tuple(spent))
+    spent = spent_together([*every, *(run for path in failed if (run := _readable(path)))])
+    return Grid(folder, stored, tuple(settings), judging, (judging, *others), tuple(spent))
 
 
 def _readable(folder: Path) -> FinishedRun | None:
@@ -275,21 +267,3 @@ def setting_label(values: Mapping[str, str]) -> str:
     names = short_keys(list(values))
     pairs = zip(names, values.values(), strict=True)
     return ", ".join(value if name == "algorithm" else f"{name}={value}" for name, value in pairs)
-
-
-def _labels(stored: StoredGrid) -> list[str]:
-    return [setting_label(setting.values) for setting in stored.settings]
-
-
-def _numbers(interval: Interval | None) -> dict[str, float | None]:
-    if interval is None:
-        return {"mean": None, "deviation": None}
-    return {"mean": finite_or_none(interval.mean), "deviation": finite_or_none(interval.deviation)}
-
-
-def _interval(interval: Interval | None) -> dict[str, float | int | None] | None:
-    """A mean, its deviation and the ends of its interval; None if there is none."""
-    if interval is None:
-        return None
-    ends = {"low": finite_or_none(interval.low), "high": finite_or_none(interval.high)}
-    return {**_numbers(interval), **ends, "seeds": interval.count}

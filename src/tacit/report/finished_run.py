@@ -12,62 +12,32 @@ from typing import Any, Self, TypeVar
 from pydantic import (
     BaseModel,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     ValidationError,
     model_validator,
 )
 
 from tacit.core.errors import Misuse
+from tacit.core.storage import read_json
 from tacit.core.toml import flatten
 from tacit.data import Dataset, Partition
 from tacit.graph import Graph, World
-from tacit.privacy.guarantee import Unit
-from tacit.record.history import History, Record
+from tacit.record.history import SCALARS, STANDARD, History, Record
 from tacit.record.run_files import graph_facts
 from tacit.report import stored_audit
 from tacit.report.spending import Spending
 from tacit.report.stored_audit import StoredAudit
 
 PROVENANCE = "provenance.json"
-# What records and summaries have under the same name.
-RECORDED = (
-    "accuracy", "loss", "consensus_distance", "bytes_sent", "wall_seconds", "msd", "baseline",
-)  # fmt: skip
+# What `Record.from_dict` raises.
+NO_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class StoredModel(BaseModel):
     """What a file of a run holds."""
 
     model_config = {"frozen": True}
-
-
-class FinalSpread(StoredModel):
-    """A metric at the end, over the clients and of the average model; None if not finite."""
-
-    mean: float | None = None
-    min: float | None = None
-    max: float | None = None
-    average_model: float | None = None
-
-
-class StoredPrivacy(StoredModel):
-    """A privacy budget and what was spent of it; ε is None without a guarantee."""
-
-    epsilon: PositiveFloat | None
-    delta: PositiveFloat
-    noise_multiplier: NonNegativeFloat
-    sampling_rate: PositiveFloat
-    steps: NonNegativeInt
-    unit: Unit
-    honest: PositiveInt
-    extra_delta: NonNegativeFloat
-    spent: NonNegativeFloat | None
-    # Runs of version 0.1 drew everything from the seed.
-    simulated: bool = True
-    repeated: NonNegativeInt = 0
 
 
 class StoredConfusion(StoredModel):
@@ -84,17 +54,8 @@ class StoredConfusion(StoredModel):
         return self
 
 
-class StoredProvenance(StoredModel):
-    """The content of `provenance.json`."""
-
-    date: str = ""
-    version: str = ""
-    command: str = ""
-    machine: str = ""
-
-
-class Summary(StoredModel):
-    """The content of `summary.json`; accuracies are in percent."""
+class Summary(StoredModel, extra="allow"):
+    """The content of `summary.json`; further keys are those of the last record."""
 
     algorithm: str
     steps: int
@@ -102,23 +63,25 @@ class Summary(StoredModel):
     clients: int
     names: list[str] = []  # of the clients, if they have some
     parameters: int | None = None
-    accuracy: FinalSpread | None = None
-    loss: FinalSpread | None = None
-    consensus_distance: float | None = None
-    bytes_sent: float | None = None
-    wall_seconds: float | None = None
     seed: int | str | None = None
-    msd: float | None = None
-    baseline: float | None = None
-    metrics: dict[str, FinalSpread] = {}
-    own_test: dict[str, FinalSpread] = {}
-    per_client: dict[str, list[float | None]] = {}
     confusion: StoredConfusion | None = None
     alerts: list[str] = []
-    privacy: StoredPrivacy | None = None
+    privacy: dict[str, Any] | None = None
     diverged: str | None = None
-    stopped: str | None = None
     notes: list[str] = []
+
+    @property
+    def last(self) -> Record:
+        """The numbers at the end; raises what `Record.from_dict` raises."""
+        known = dict.fromkeys((*STANDARD, *SCALARS)) | (self.model_extra or {})
+        return Record.from_dict(known | {"round": self.rounds, "step": self.steps})
+
+    @property
+    def spending(self) -> Spending | None:
+        """What is spent of the promise; None if there is none. Raises what `Spending.of` raises."""
+        if self.privacy is None:
+            return None
+        return Spending.of(self.privacy, self.steps, self.clients)
 
 
 class StoredGraph(StoredModel):
@@ -196,6 +159,8 @@ class FinishedRun:
         path: The folder as it was given; only its name if that was an absolute path.
         config: The text of its config.toml.
         settings: The same as a flat dictionary, such as {"algorithm.lr": 0.1}.
+        last: The numbers at the end.
+        spending: What it has spent of its promise; None if it promises nothing.
         is_finished: Whether it has ended; otherwise its summary is that of the last record.
         audit: Its audit, if it has one.
         made: When, by which version and command, and on which machine it was started.
@@ -206,9 +171,11 @@ class FinishedRun:
     config: str
     settings: dict[str, Any]
     summary: Summary
+    last: Record
     history: History
     graph: StoredGraph
     partition: StoredPartition | None
+    spending: Spending | None = None
     is_finished: bool = True
     audit: StoredAudit | None = None
     made: dict[str, str] = field(default_factory=dict)
@@ -216,19 +183,6 @@ class FinishedRun:
     @property
     def clients(self) -> int:
         return self.graph.clients
-
-    @property
-    def spending(self) -> Spending | None:
-        """What it has spent of its promise; None if it promises nothing."""
-        privacy = self.summary.privacy
-        if privacy is None:
-            return None
-        return Spending.of(privacy.model_dump(), self.summary.steps, self.clients)
-
-    @property
-    def client_names(self) -> list[str]:
-        """The names of the clients, or their numbers."""
-        return [self.graph.name_of(client) for client in range(self.clients)]
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -245,7 +199,7 @@ def read_run(folder: Path) -> FinishedRun:
     except tomllib.TOMLDecodeError as problem:
         raise _damaged(folder / "config.toml", problem) from None
     is_finished = (folder / "summary.json").exists()
-    history = _read_history(folder / "history.jsonl", is_finished=is_finished)
+    history = read_history(folder / "history.jsonl", is_finished=is_finished)
     graph = read_stored(StoredGraph, folder / "graph.json")
     if is_finished:
         summary = read_stored(Summary, folder / "summary.json")
@@ -254,18 +208,26 @@ def read_run(folder: Path) -> FinishedRun:
             graph = graph.model_copy(update={"names": summary.names})
     else:
         summary = _summary_so_far(settings, history, graph)
+    try:
+        last, spending = summary.last, summary.spending
+    except NO_RECORD as problem:
+        raise _damaged(folder / "summary.json", problem) from None
+    except Misuse as refused:
+        raise _damaged(folder / "summary.json", refused.problem.rstrip(".")) from None
     return FinishedRun(
         name=folder.resolve().name,
         path=folder.resolve().name if folder.is_absolute() else folder.as_posix(),
         config=config,
         settings=settings,
         summary=summary,
+        last=last,
         history=history,
         graph=graph,
         partition=_read_partition(folder / "partition.json", graph.names),
+        spending=spending,
         is_finished=is_finished,
         audit=_read_audit(folder),
-        made=_read_provenance(folder / PROVENANCE),
+        made=read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {},
     )
 
 
@@ -279,16 +241,15 @@ def _read_partition(path: Path, names: list[str]) -> StoredPartition | None:
 
 def _summary_so_far(settings: dict[str, Any], history: History, graph: StoredGraph) -> Summary:
     """The summary of a run that has not ended, from its last record."""
-    last = history[-1].as_dict() if history else {}
     known = {
         "algorithm": str(settings.get("algorithm.name", "?")),
-        "steps": last.get("step", 0),
-        "rounds": last.get("round", 0),
+        "steps": history[-1].step if history else 0,
+        "rounds": history[-1].round if history else 0,
         "clients": graph.clients,
         "names": graph.names,
         "seed": settings.get("run.seed"),
     }
-    return Summary.model_validate(known | {key: last.get(key) for key in RECORDED})
+    return Summary.model_validate((history[-1].as_dict() if history else {}) | known)
 
 
 def _read_audit(folder: Path) -> StoredAudit | None:
@@ -298,10 +259,6 @@ def _read_audit(folder: Path) -> StoredAudit | None:
         return None
     audit = read_stored(StoredAudit, path)
     return audit if audit.config == stored_audit.config_digest(folder) else None
-
-
-def _read_provenance(path: Path) -> dict[str, str]:
-    return read_stored(StoredProvenance, path).model_dump() if path.exists() else {}
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -316,20 +273,18 @@ def read_stored(model: type[M], path: Path) -> M:
         raise _damaged(path, f"{key}: {first['msg']}" if key else first["msg"]) from None
 
 
-def _read_history(path: Path, *, is_finished: bool) -> History:
+def read_history(path: Path, *, is_finished: bool = False) -> History:
+    """The records of a run; unless it has ended, without a last line that is half written."""
     text, records = _read_text(path), []
     if not is_finished:
-        # The last line may be half written.
         text, _, _ = text.rpartition("\n")
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            record = Record.from_dict(json.loads(line))
-            float(record.loss.mean if record.loss else 0), int(record.round), int(record.bytes_sent)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            records.append(Record.from_dict(json.loads(line)))
+        except NO_RECORD as problem:
             raise _damaged(path, f"line {number} is not a record ({problem})") from None
-        records.append(record)
     return History(records)
 
 

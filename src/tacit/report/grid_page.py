@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from markupsafe import Markup
+
 from tacit.config.sections import OWN_DATA
 from tacit.core.errors import Misuse
 from tacit.report.figures import svg
 from tacit.report.finished_grid import Grid, GridSetting, short_keys
 from tacit.report.groups import RunGroup
 from tacit.report.numbers import format_pair
-from tacit.report.page import Card, Cell, Table, Tile, show
+from tacit.report.page import Card, Cell, Table, show
 from tacit.report.parallel_coordinates import Line, parallel_figure
 from tacit.report.rendering import render
 from tacit.report.report import groups_page, write_page
@@ -37,7 +39,7 @@ def write_grid_report(grid: Grid, out: Path, made: Mapping[str, str] | None = No
         title=_title(grid),
         lead=_lead(grid, detailed),
         first={
-            "Best": show(_tiles(grid)),
+            "Best": _best(grid),
             "All settings": show([_picture(grid)] if len(grid.settings) > 1 else []),
             "Result": render("grid_table.html.jinja", table=table, settings=grid.settings),
         },
@@ -49,12 +51,8 @@ def write_grid_report(grid: Grid, out: Path, made: Mapping[str, str] | None = No
 
 def detailed_groups(grid: Grid) -> list[RunGroup]:
     """The settings that are drawn, in their order: the best, and what others are compared with."""
-    best = [setting.label for setting in grid.ranked if setting.group is not None][:MAX_DETAILED]
-    return [
-        setting.group
-        for setting in grid.settings
-        if setting.group is not None and (setting is grid.base or setting.label in best)
-    ]
+    best = [setting.label for setting in grid.ranked if setting.runs][:MAX_DETAILED]
+    return [setting for setting in grid.groups if setting is grid.base or setting.label in best]
 
 
 def _title(grid: Grid) -> str:
@@ -78,15 +76,15 @@ def _lead(grid: Grid, detailed: list[RunGroup]) -> str:
     return text
 
 
-def _tiles(grid: Grid) -> list[Tile]:
+def _best(grid: Grid) -> Markup:
     """What the best setting is."""
     best = grid.best
     if best is None or best.score is None:
-        return []
+        return Markup()
     pair = format_pair(best.score.mean, best.score.deviation, grid.measure.form)
     mean, _, deviation = pair.partition(" ± ")
-    score = Tile(grid.measure.title, mean, f"± {deviation} over seeds" if deviation else "")
-    return [score, *map(Tile, best.values, best.values.values())]
+    score = {"metric": grid.measure.title, "mean": mean, "deviation": deviation}
+    return render("grid_best.html.jinja", values=best.values, **score)
 
 
 def _picture(grid: Grid) -> Card:
@@ -103,12 +101,11 @@ def _picture(grid: Grid) -> Card:
 
 def _table(grid: Grid, detailed: list[RunGroup]) -> Table:
     """A row per setting, the best first."""
-    series = {group.name: number for number, group in enumerate(detailed)}
+    series = {group.label: number for number, group in enumerate(detailed)}
     columns = overview_columns(grid.groups, grid.measure)
     rows: list[list[Cell]] = []
     for rank, setting in enumerate(grid.ranked, 1):
-        group = setting.group
-        numbers = ["" if group is None else column(group) for column in columns.values()]
+        numbers = [column(setting) if setting.runs else "" for column in columns.values()]
         links = render("grid_links.html.jinja", runs=setting.runs)
         rows.append([_rank(setting, rank), *setting.values.values(), *numbers, links])
     title = overview_title(grid.groups)

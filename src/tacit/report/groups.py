@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.core.missing_numbers import finite_or_none
 from tacit.core.shown_paths import without_folders
 from tacit.report.finished_run import FinishedRun
 
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that are drawn as one curve."""
+    """Runs that are drawn as one curve, and their name."""
 
-    name: str
+    label: str
     runs: tuple[FinishedRun, ...]
 
     @property
-    def label(self) -> str:
-        """The name, with the number of seeds and how many of the runs diverged."""
-        diverged = sum(run.summary.diverged is not None for run in self.runs)
+    def diverged(self) -> int:
+        """Number of runs that diverged."""
+        return sum(run.summary.diverged is not None for run in self.runs)
+
+    @property
+    def legend(self) -> str:
+        """The label, with the number of seeds and how many of the runs diverged."""
         if len(self.runs) == 1:
-            return f"{self.name} (diverged)" if diverged else self.name
-        return f"{self.name}, {len(self.runs)} seeds" + (f", {diverged} diverged" * bool(diverged))
+            return f"{self.label} (diverged)" if self.diverged else self.label
+        more = f", {self.diverged} diverged" if self.diverged else ""
+        return f"{self.label}, {len(self.runs)} seeds{more}"
 
     @property
     def epsilon(self) -> float | None:
         """The largest ε that a run has spent; None if one of them has no guarantee."""
-        promises = [run.summary.privacy for run in self.runs]
-        kept = [promise for promise in promises if promise is not None]
-        spent = [promise.spent for promise in kept if promise.spent is not None]
-        return max(spent) if len(spent) == len(self.runs) else None
+        spent = [math.inf if run.spending is None else run.spending.spent for run in self.runs]
+        return finite_or_none(max(spent, default=math.inf))
 
     def name_of(self, run: FinishedRun) -> str:
-        return self.label if len(self.runs) == 1 else f"{self.name}, seed {run.summary.seed}"
+        return self.legend if len(self.runs) == 1 else f"{self.label}, seed {run.summary.seed}"
 
 
 def runs_of(groups: Sequence[RunGroup]) -> list[FinishedRun]:

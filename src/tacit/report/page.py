@@ -1,4 +1,4 @@
-"""What pages are made of: tables, figures with captions, numbers in large type; and the page."""
+"""What pages are made of: tables, figures with captions; and the page."""
 
 from __future__ import annotations
 
@@ -67,15 +67,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One number in large type, with a detail below."""
-
-    name: str
-    value: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Card:
     """A figure with title and caption.
 
@@ -121,8 +112,8 @@ def provenance_table(sources: Mapping[str, Mapping[str, str]]) -> Table:
     return Table(["", *PROVENANCE.values()], rows)
 
 
-def show(*elements: Table | Sequence[Card] | Sequence[Tile] | Mapping[str, str]) -> Markup:
-    """Tables, cards and tiles side by side, and facts: names with values in small type."""
+def show(*elements: Table | Sequence[Card]) -> Markup:
+    """Tables, and cards side by side."""
     return render("show.html.jinja", elements=elements)
 
 

@@ -1,7 +1,8 @@
-"""The tables and figures of a report as files for papers."""
+"""The tables and figures of a report as files for papers: CSV, LaTeX, and every figure."""
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -13,11 +14,21 @@ from matplotlib.figure import Figure
 from tacit.core.errors import Misuse
 from tacit.core.storage import replacing, write_text
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
-from tacit.report.groups import RunGroup
-from tacit.report.paper_tables import differences_csv, latex_table, means_csv, runs_csv
+from tacit.report.figures import csv_text
+from tacit.report.finished_grid import Grid
+from tacit.report.groups import RunGroup, runs_of
+from tacit.report.measures import measures, over_seeds, paired, paired_with_first
+from tacit.report.numbers import format_difference, format_pair
 from tacit.report.plots import Series
+from tacit.report.rendering import latex, render
 from tacit.report.report import metric_figures
+from tacit.report.statistics import Interval
 from tacit.report.style import plot_style
+
+# The columns of an interval in CSV files.
+NUMBERS = ["seeds", "mean", "deviation", "low", "high", "confidence"]
+# Measures that would make a printed table too wide.
+ONLY_CSV = ("accuracy_max", "baseline", "loss_average_model", "consensus_distance")
 
 
 def write_paper_files(
@@ -43,13 +54,13 @@ def write_paper_files(
     Raises:
         Misuse: If a run cannot be read, or a file cannot be written.
     """
-    texts = {}
+    texts: dict[str, str] = {}
     if csv:
         texts = {"runs.csv": runs_csv(groups), "means.csv": means_csv(groups)}
         if len(groups) > 1:
             texts["differences.csv"] = differences_csv(groups)
     if latex:
-        texts["table.tex"] = latex_table(groups)
+        texts["table.tex"] = latex_tables(groups)
     written = []
     try:
         beside.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +80,7 @@ def write_paper_files(
 
 def _figures(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     """Every figure by the name of its file."""
-    series = [Series(group.label, tuple(run.history for run in group.runs)) for group in groups]
+    series = [Series(group.legend, tuple(run.history for run in group.runs)) for group in groups]
     drawn = {_file_name(name): draw(series) for name, draw, _ in metric_figures(series)}
     run = groups[0].runs[0]
     if can_draw(run.graph):
@@ -91,3 +102,117 @@ def _write_figure(figure: Figure, path: Path, form: str) -> None:
 
 def _file_name(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def runs_csv(groups: Sequence[RunGroup]) -> str:
+    """A line per run."""
+    columns = measures(runs_of(groups))
+    keys = [measure.key for measure in columns]
+    lines = [
+        [
+            group.label,
+            run.name,
+            run.summary.algorithm,
+            run.summary.seed,
+            *(measure.value(run) for measure in columns),
+            run.summary.diverged,
+        ]
+        for group in groups
+        for run in group.runs
+    ]
+    return csv_text(["runs", "folder", "algorithm", "seed", *keys, "diverged"], lines)
+
+
+def grid_csv(grid: Grid) -> str:
+    """A line per run of a grid that has ended, with the value of each key."""
+    keys = [measure.key for measure in grid.measures]
+    lines = []
+    for setting in grid.settings:
+        for run in setting.runs:
+            numbers = [measure.value(run) for measure in grid.measures]
+            lines.append([*setting.values.values(), run.name, run.summary.seed, *numbers])
+    return csv_text([*grid.stored.keys, "folder", "seed", *keys], lines)
+
+
+def means_csv(groups: Sequence[RunGroup]) -> str:
+    """A line per group and measure: mean, deviation and confidence interval over seeds."""
+    lines = [
+        [group.label, measure.key, *_numbers(interval)]
+        for group in groups
+        for measure in measures(runs_of(groups))
+        if (interval := over_seeds(group, measure)) is not None
+    ]
+    return csv_text(["runs", "measure", *NUMBERS], lines)
+
+
+def differences_csv(groups: Sequence[RunGroup]) -> str:
+    """A line per group but the first, and measure: the difference to the first, paired by seed."""
+    lines = [
+        [group.label, groups[0].label, measure.key, *_numbers(interval)]
+        for group in groups[1:]
+        for measure in measures(runs_of(groups))
+        if measure.key != "baseline"
+        if (interval := paired(group, groups[0], measure)) is not None
+    ]
+    return csv_text(["runs", "less", "measure", *NUMBERS], lines)
+
+
+def latex_tables(groups: Sequence[RunGroup]) -> str:
+    """A booktabs table with a line per group, mean ± deviation, and one of paired differences."""
+    columns = measures(runs_of(groups))
+    if not columns:
+        return "% No run has a result.\n"
+    shown = [measure for measure in columns if measure.key not in ONLY_CSV]
+    means = [
+        [
+            latex(group.label),
+            *(_mean(over_seeds(group, measure), measure.form) for measure in shown),
+        ]
+        for group in groups
+    ]
+    paired_groups = paired_with_first(groups, columns)
+    differences = [
+        [latex(group.label), latex(measure.title), *_difference(difference, measure.form)]
+        for _, group, measure, difference in paired_groups
+    ]
+    seeds = [len(group.runs) for group in groups]
+    return str(
+        render(
+            "tables.tex.jinja",
+            titles=[measure.title for measure in shown],
+            means=means,
+            seeds=max(seeds),
+            are_equal=min(seeds) == max(seeds),
+            base=groups[0].label,
+            differences=differences,
+            some_constant=any(difference.is_constant for *_, difference in paired_groups),
+        )
+    )
+
+
+def _numbers(interval: Interval) -> list[float | int | None]:
+    numbers = interval.as_dict() | {"confidence": interval.confidence}
+    return [numbers[name] for name in NUMBERS]
+
+
+def _mean(interval: Interval | None, form: str) -> str:
+    if interval is None:
+        return "--"
+    # One value has no deviation, and what does not depend on the seed needs none.
+    deviation = interval.deviation if interval.deviation > 0 else math.nan
+    pair = format_pair(interval.mean, deviation, form).split(" ± ")
+    numbers = r" \pm ".join(map(_in_mathematics, pair))
+    return f"${numbers}$"
+
+
+def _difference(interval: Interval, form: str) -> list[str]:
+    """A mean and its interval, if it has one."""
+    mean, *ends = map(_in_mathematics, format_difference(interval, form))
+    return [f"${mean}$", f"$[{', '.join(ends)}]$" if ends else "--"]
+
+
+def _in_mathematics(text: str) -> str:
+    """A number for LaTeX's mathematics, such as 1.2 \\times 10^{6}."""
+    number, _, exponent = text.partition("e")
+    number = number.rstrip(".")
+    return f"{number} \\times 10^{{{int(exponent)}}}" if exponent else number

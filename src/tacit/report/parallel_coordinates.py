@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from tacit.report.numbers import format_number
 from tacit.report.style import INK, MUTED, new_figure, plot_style
 
 Numbers = npt.NDArray[np.float64]
+Places = tuple[float, ...]
+Ticks = tuple[tuple[float, str], ...]
 
 AXIS_WIDTH, HEIGHT = 1.75, 3.9  # in inches
 MAX_TICKS, CLOSEST_TICKS = 12, 0.05
@@ -32,8 +35,8 @@ class Line:
 class _Scale:
     """Where values lie on an axis from 0 to 1, and the ticks there."""
 
-    places: tuple[float, ...]
-    ticks: tuple[tuple[float, str], ...]
+    places: Places
+    ticks: Ticks
 
 
 @plot_style()
@@ -91,39 +94,23 @@ def parallel_figure(
 
 
 def _score_scale(scores: Numbers) -> _Scale:
-    """The metric's axis, logarithmic if values span decades; places of failed lines are NaN."""
+    """The metric's axis; places of failed lines are NaN."""
     ended = scores[np.isfinite(scores)]
     if not len(ended):
         return _Scale(tuple(scores.tolist()), ())
-    logs = bool(ended.min() > 0 and ended.max() > 100 * ended.min())
-    values = np.log(scores) if logs else scores
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    span = high - low or 1.0
-    marks = np.linspace(low, high, 5) if high > low else np.array([low])
-    texts = [format_number(math.exp(mark) if logs else float(mark), ".4g") for mark in marks]
-    places = ((marks - low) / span).tolist()
-    return _Scale(tuple(((values - low) / span).tolist()), tuple(zip(places, texts, strict=True)))
+    places, ticks = _in_proportion(scores, 100, ".4g")
+    return _Scale(places, ticks[:1] if ended.min() == ended.max() else ticks)
 
 
 def _scale(texts: Sequence[str]) -> _Scale:
-    """Numbers in proportion, by their logarithm if they span decades; anything else evenly."""
+    """Numbers in proportion, anything else evenly."""
     distinct = list(dict.fromkeys(texts))
-    numbers = [_number(text) for text in texts]
-    if all(map(math.isfinite, numbers)) and len(distinct) > 1:
-        logs = min(numbers) > 0 and max(numbers) >= 20 * min(numbers)
-        values = [math.log(number) if logs else number for number in numbers]
-        low, span = min(values), max(values) - min(values)
-        if span > 0:
-            places = tuple((value - low) / span for value in values)
-            at = dict(zip(texts, places, strict=True))
-            if len(at) <= MAX_TICKS:
-                return _Scale(places, _apart([(place, text) for text, place in at.items()]))
-            steps = [low + span * part / 4 for part in range(5)]
-            ticks = tuple(
-                ((step - low) / span, format_number(math.exp(step) if logs else step, ".3g"))
-                for step in steps
-            )
-            return _Scale(places, ticks)
+    numbers = np.array([_number(text) for text in texts])
+    if np.isfinite(numbers).all() and numbers.min() < numbers.max():
+        places, ticks = _in_proportion(numbers, 20, ".3g")
+        if len(distinct) <= MAX_TICKS:
+            ticks = _apart(list(dict(zip(texts, places, strict=True)).items()))
+        return _Scale(places, ticks)
     step = 1 / max(1, len(distinct) - 1)
     at = {text: 0.5 if len(distinct) == 1 else step * rank for rank, text in enumerate(distinct)}
     every = math.ceil(len(distinct) / MAX_TICKS)
@@ -131,10 +118,21 @@ def _scale(texts: Sequence[str]) -> _Scale:
     return _Scale(tuple(at[text] for text in texts), ticks)
 
 
-def _apart(ticks: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
-    """The ticks without those that would cover others."""
+def _in_proportion(numbers: Numbers, factor: float, form: str) -> tuple[Places, Ticks]:
+    """Places and five ticks of numbers, by their logarithms if they span more than a factor."""
+    ended = numbers[np.isfinite(numbers)]
+    low, high = float(ended.min()), float(ended.max())
+    norm = (LogNorm if low > 0 and high >= factor * low else Normalize)(low, high)
+    places = np.where(np.isfinite(numbers), np.ma.filled(norm(numbers), 0), np.nan)
+    marks = (0.0, 0.25, 0.5, 0.75, 1.0)
+    ticks = tuple((mark, format_number(float(norm.inverse(mark)), form)) for mark in marks)
+    return tuple(places.tolist()), ticks
+
+
+def _apart(places: Sequence[tuple[str, float]]) -> Ticks:
+    """Ticks at the places of texts, without those that would cover others."""
     kept: list[tuple[float, str]] = []
-    for place, text in sorted(ticks):
+    for place, text in sorted((place, text) for text, place in places):
         if not kept or place - kept[-1][0] >= CLOSEST_TICKS:
             kept.append((place, text))
     return tuple(kept)

@@ -162,7 +162,7 @@ def _scalar_curve(series: Series, metric: str, over: str = "round") -> Curve:
     tables = []
     for history in series.histories:
         x = (getattr(record, over) for record in history)
-        measured = (record.value(metric) for record in history)
+        measured = (record.numbers.get(metric) for record in history)
         numbers = (math.nan if value is None else value for value in measured)
         tables.append(dict(zip(x, numbers, strict=True)))
     shared = sorted(set.intersection(*map(set, tables)))

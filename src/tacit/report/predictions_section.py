@@ -13,8 +13,7 @@ from matplotlib.patches import Rectangle
 from tacit.report.figures import csv_text, svg
 from tacit.report.finished_run import FinishedRun, StoredConfusion
 from tacit.report.groups import RunGroup, owner_of
-from tacit.report.measures import OWN_TEST, metric_form, metric_title, metric_unit
-from tacit.report.numbers import format_number
+from tacit.report.measures import OWN_TEST, format_metric, metric_title
 from tacit.report.page import Card, Cell, Table, counts_table
 from tacit.report.rendering import render
 from tacit.report.style import (
@@ -49,7 +48,7 @@ def predictions_section(groups: Sequence[RunGroup]) -> Markup:
     tables = [
         (number, _client_table(run, owner), _clients_left_out(run))
         for number, owner, run in shown[:MAX_MATRICES]
-        if run.summary.per_client
+        if run.last.per_client
     ]
     left_out = len(cards) - MAX_MATRICES
     return render("cards.html.jinja", tables=tables, cards=cards[:MAX_MATRICES], left_out=left_out)
@@ -102,8 +101,7 @@ def confusion_figure(confusion: StoredConfusion) -> Figure:
 
 
 def _clients_of(run: FinishedRun) -> list[int]:
-    numbers = run.summary.per_client.get("client", [])
-    return [int(number) for number in numbers if number is not None]
+    return [int(number) for number in run.last.per_client.get("client", ())]
 
 
 def _clients_left_out(run: FinishedRun) -> int:
@@ -112,7 +110,7 @@ def _clients_left_out(run: FinishedRun) -> int:
 
 def _client_table(run: FinishedRun, owner: str) -> Table:
     """Each client's metrics, on the common test set and on its own."""
-    columns = run.summary.per_client
+    columns = run.last.per_client
     names = [name for name in columns if name not in ("client", "loss", f"{OWN_TEST}loss")]
     # A metric on the client's own test set stands beside the one on the common test set.
     metrics = dict.fromkeys(["accuracy", "baseline", *(n.removeprefix(OWN_TEST) for n in names)])
@@ -133,6 +131,6 @@ def _column_title(name: str) -> Cell:
     return [f"{title},", "own test set"] if name.startswith(OWN_TEST) else title
 
 
-def _cell(values: Sequence[float | None], place: int, name: str) -> str:
+def _cell(values: Sequence[float], place: int, name: str) -> str:
     value = values[place] if place < len(values) else None
-    return format_number(value, metric_form(name), metric_unit(name))
+    return format_metric(value, name)

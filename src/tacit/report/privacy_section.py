@@ -60,7 +60,8 @@ def privacy_section(groups: Sequence[RunGroup]) -> Markup:
         "privacy.html.jinja",
         several=several,
         runs=[(private.place, private.name, private.spending.sentences()) for private in found],
-        facts=_facts(kept[0].spending) if kept and not several else {},
+        spending=kept[0].spending if kept and not several else None,
+        units=UNITS,
         cards=cards,
         coalitions=[
             (private.place, _coalitions(private, f"{private.name}: " if several else ""))
@@ -79,20 +80,7 @@ def _adds_masked_sums(run: FinishedRun) -> bool:
 def _private_run(place: int, group: RunGroup) -> PrivateRun | None:
     run = group.runs[0]
     spending = run.spending
-    return None if spending is None else PrivateRun(place, group.label, run, spending)
-
-
-def _facts(spending: Spending) -> dict[str, str]:
-    budget = spending.budget
-    return {
-        "Promised ε": f"{budget.epsilon:g}",
-        "Spent ε": epsilon_text(spending.spent),
-        "δ": f"{budget.delta:g}",
-        "Protects": UNITS[budget.unit],
-        "Honest clients assumed": f"{budget.honest:,} of {spending.clients:,}",
-        "Noise multiplier σ": f"{budget.noise_multiplier:.4g}",
-        "Sampling rate": f"{100 * budget.sampling_rate:.3g} %",
-    }
+    return None if spending is None else PrivateRun(place, group.legend, run, spending)
 
 
 @plot_style()

@@ -10,6 +10,10 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from tacit.core.templates import environment
+from tacit.privacy.planning import epsilon_text
+from tacit.record.history import decibels
+from tacit.report.measures import format_metric, metric_title
+from tacit.report.numbers import format_bytes, format_duration, format_number
 from tacit.report.style import series_sign
 
 LATEX = {
@@ -29,7 +33,18 @@ LATEX = {
 @cache
 def templates() -> Environment:
     """The templates of reports, with their filters."""
-    made = environment("tacit.report", marked=marked, latex=latex)
+    made = environment(
+        "tacit.report",
+        marked=marked,
+        latex=latex,
+        number=format_number,
+        bytes=format_bytes,
+        duration=format_duration,
+        metric=format_metric,
+        metric_title=metric_title,
+        decibels=decibels,
+        epsilon=epsilon_text,
+    )
     made.globals["series_sign"] = series_sign
     return made
 

@@ -26,7 +26,7 @@ from tacit.report.predictions_section import predictions_section
 from tacit.report.privacy_section import privacy_section
 from tacit.report.rendering import render
 from tacit.report.stored_audit import StoredAudit
-from tacit.report.tables import comparison, overview_table, run_numbers, run_tiles
+from tacit.report.tables import comparison, overview_table, run_numbers, run_result
 
 MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
 MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
@@ -84,12 +84,12 @@ def report_page(
     if audit is not None:
         runs[0] = replace(runs[0], audit=audit)
     groups = group_runs(runs)
-    result = overview_table(groups) if len(runs) > 1 else run_tiles(runs[0])
+    result = show(overview_table(groups)) if len(runs) > 1 else run_result(runs[0])
     return groups_page(
         groups,
         title=title,
         lead=_lead(runs),
-        first={"Result": show(result)},
+        first={"Result": result},
         sections=sections,
         made=made,
         refresh=refresh,
@@ -183,49 +183,20 @@ def _lead(runs: Sequence[FinishedRun]) -> str:
 
 def _alerts(groups: Sequence[RunGroup]) -> Markup:
     """What a reader must know first; a note that several runs share is shown once."""
-    runs = [(group, run) for group in groups for run in group.runs]
-    alone = len(groups) == 1
     notes: dict[str, list[str]] = {}
-    for group, run in runs:
-        for note in dict.fromkeys(map(without_folders, run.summary.notes)):
-            notes.setdefault(note, []).append(group.name_of(run))
-    return render(
-        "alerts.html.jinja",
-        unfinished=[
-            {
-                "name": "This run" if alone else group.name_of(run),
-                "rounds": f"{run.summary.rounds:,}",
-                "planned": _planned(run),
-            }
-            for group, run in runs
-            if not run.is_finished
-        ],
-        diverged=[
-            ("This run" if alone else group.name, run.summary.diverged)
-            for group, run in runs
-            if run.summary.diverged is not None
-        ],
-        misleading=[
-            (owner_of(group, run, groups), run.summary.alerts)
-            for group, run in runs
-            if run.summary.alerts
-        ],
-        notes={
-            note: "" if len(owners) == len(runs) else "; ".join(owners)
-            for note, owners in notes.items()
-        },
-    )
-
-
-def _planned(run: FinishedRun) -> str:
-    rounds = run.settings.get("run.rounds")
-    return f"{rounds:,}" if isinstance(rounds, int) else "?"
+    for group in groups:
+        for run in group.runs:
+            for note in dict.fromkeys(map(without_folders, run.summary.notes)):
+                notes.setdefault(note, []).append(group.name_of(run))
+    count = len(runs_of(groups))
+    shared = {note: "" if len(of) == count else "; ".join(of) for note, of in notes.items()}
+    return render("alerts.html.jinja", groups=groups, owner_of=owner_of, notes=shared)
 
 
 def _curves(groups: Sequence[RunGroup]) -> Markup:
-    labels = [group.label for group in groups]
+    labels = [group.legend for group in groups]
     series = [
-        plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
+        plots.Series(group.legend, tuple(run.history for run in group.runs)) for group in groups
     ]
     cards = [
         # The legend explains spreads to those who see it.
@@ -333,7 +304,7 @@ def _distinct(
             continue
         varies = any(get(run) != value for run in group.runs)
         depends_on_seed |= varies
-        name = group.name_of(group.runs[0]) if varies else group.name
+        name = group.name_of(group.runs[0]) if varies else group.label
         found.setdefault(value.model_dump_json(), ([], value))[0].append(name)
     if len(found) == 1 and not depends_on_seed:
         return [("", value) for _, value in found.values()]

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.core.missing_numbers import finite_or_none
+from tacit.core.templates import paragraphs
 from tacit.privacy.accounting.many_runs import composed_epsilon
 from tacit.privacy.guarantee import Unit
-from tacit.privacy.planning import epsilon_text
 from tacit.report.finished_run import FinishedRun
+from tacit.report.rendering import templates
 from tacit.report.spending import PER_UNIT, Spending
 
 # The keys that say which rows a run trains on. Others of [data] choose some of them.
@@ -47,36 +48,8 @@ class SpentTogether:
 
     def sentences(self) -> list[str]:
         """What is spent, for whom it holds, and what it leaves out."""
-        one = self.runs == 1
-        subject = "One run keeps" if one else f"{self.runs} runs on the same rows keep"
-        spent = f"ε = {epsilon_text(self.epsilon)} at δ = {self.delta:g} {PER_UNIT[self.unit]}"
-        needs = " and ".join(self.assumptions)
-        together = "It has" if one else "Together, seeds included, they have"
-        lines = [f"{subject} a guarantee. {together} spent {spent}, {needs}."]
-        if self.simulated:
-            some = "this" if one else "these" if self.simulated == self.runs else self.simulated
-            lines.append(
-                f"In {some} the guarantee is simulated: samples and noise follow from the seeds, "
-                "which with run.secret_noise = true they do not."
-            )
-        if self.without_guarantee:
-            other = (
-                "1 run has"
-                if self.without_guarantee == 1
-                else f"{self.without_guarantee} runs have"
-            )
-            lines.append(
-                f"{other} none, on the same rows: nothing bounds what all "
-                f"{self.runs + self.without_guarantee} reveal together."
-            )
-        if self.apart:
-            lines.append(
-                f"Not counted: {self.apart} whose guarantee is for another unit, or whose clients "
-                "hold other rows."
-            )
-        if self.unfinished:
-            lines.append(f"Not counted: {self.unfinished} that have not ended.")
-        return lines
+        template = templates().get_template("spent.txt.jinja")
+        return paragraphs(template, "together", spent=self, per_unit=PER_UNIT[self.unit])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None for an infinite ε."""

@@ -11,6 +11,7 @@ from scipy import special
 
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
+from tacit.core.missing_numbers import finite_or_none
 
 ROUNDING = 1e-12  # of a difference, relative to the larger of the two numbers
 
@@ -42,6 +43,13 @@ class Interval:
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Plain numbers, None for those that are not finite."""
+        numbers = {name: getattr(self, name) for name in ("mean", "deviation", "low", "high")}
+        return {name: finite_or_none(value) for name, value in numbers.items()} | {
+            "seeds": self.count
+        }
 
     @property
     def is_constant(self) -> bool:

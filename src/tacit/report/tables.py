@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from tacit.record.history import decibels
-from tacit.report.finished_run import FinalSpread, FinishedRun
+from tacit.record.history import PARTS
+from tacit.report.finished_run import FinishedRun
 from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import (
-    OWN_TEST,
     Measure,
+    format_metric,
+    further,
     measures,
-    metric_form,
     metric_title,
-    metric_unit,
     over_seeds,
     paired,
     paired_with_first,
@@ -29,81 +28,32 @@ from tacit.report.numbers import (
     format_number,
     format_pair,
 )
-from tacit.report.page import Cell, Styled, Table, Tile, show
+from tacit.report.page import Cell, Styled, Table
 from tacit.report.rendering import render
 from tacit.report.spending import guarantee_text
 from tacit.report.statistics import Interval
 
 
-def run_tiles(run: FinishedRun) -> list[Tile]:
+def run_result(run: FinishedRun) -> Markup:
     """The result of one run in large numbers."""
-    summary = run.summary
-    name, spread, form, unit = "Loss", summary.loss, ".4g", ""
-    tiles = []
-    if summary.accuracy is not None:
-        name, spread, form, unit = "Accuracy", summary.accuracy, ".2f", " %"
-    elif summary.msd is not None:
-        msd = format_number(decibels(summary.msd), ".1f", " dB")
-        tiles.append(Tile("Mean-square deviation", msd))
-    if spread is not None:
-        tiles.append(_spread_tile(f"{name}, mean over clients", spread, form, unit))
-    if summary.baseline is not None:
-        baseline = format_number(summary.baseline, ".2f", " %")
-        every = "the most frequent class for every sample"
-        tiles.insert(1, Tile("Majority baseline", baseline, every))
-    if spread is not None:
-        tiles.append(Tile(f"{name} of the average model", _cells(spread, form, unit)[-1]))
-    for metric, spread in summary.metrics.items():
-        form, unit = metric_form(metric), metric_unit(metric)
-        tiles.append(_spread_tile(metric_title(metric), spread, form, unit))
-    sent = summary.bytes_sent
-    each = format_bytes(None if sent is None else sent / max(1, summary.clients))
-    tiles.append(Tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
-    rounds = f"{summary.rounds:,} rounds"
-    return [*tiles, Tile("Wall time", format_duration(summary.wall_seconds), rounds)]
-
-
-def _spread_tile(name: str, spread: FinalSpread | None, form: str, unit: str) -> Tile:
-    mean, low, high, _ = _cells(spread, form, unit)
-    return Tile(name, mean, f"clients from {low.removesuffix(' %')} to {high}")
+    return render("run_result.html.jinja", summary=run.summary, last=run.last)
 
 
 def run_numbers(run: FinishedRun) -> Markup:
     """All numbers of one run."""
-    summary = run.summary
-    rows = [] if summary.loss is None else [["Loss", *_cells(summary.loss, ".4g")]]
-    if summary.accuracy is not None:
-        rows.insert(0, ["Accuracy", *_cells(summary.accuracy, ".2f", " %")])
-    if summary.baseline is not None:
-        baseline = format_number(summary.baseline, ".2f", " %")
-        rows.insert(1, ["Majority baseline", *[baseline] * 4])
-    further = summary.metrics | {
-        f"{OWN_TEST}{metric}": spread for metric, spread in summary.own_test.items()
-    }
-    for metric, spread in further.items():
-        cells = _cells(spread, metric_form(metric), metric_unit(metric))
-        rows.append([metric_title(metric), *cells])
+    last = run.last
+    spreads = {"accuracy": last.accuracy, "loss": last.loss, **further(last)}
+    rows = [
+        [metric_title(metric), *(format_metric(getattr(spread, part), metric) for part in PARTS)]
+        for metric, spread in spreads.items()
+        if spread is not None
+    ]
+    if last.baseline is not None:
+        rows.insert(1, [metric_title("baseline"), *[format_metric(last.baseline, "baseline")] * 4])
     header = ["At the end", "mean over clients", "lowest client", "highest client", "average model"]
-    values = {
-        "Algorithm": summary.algorithm,
-        "Clients": f"{summary.clients:,}",
-        "Parameters": format_number(summary.parameters, ",d"),
-        "Rounds": f"{summary.rounds:,}",
-        "Steps": f"{summary.steps:,}",
-        "Consensus distance": format_number(summary.consensus_distance),
-        "Mean-square deviation": format_number(summary.msd),
-        "Bytes sent": format_number(summary.bytes_sent, ",.0f"),
-        "Seed": str(summary.seed),
-    }
-    if summary.msd is None:
-        del values["Mean-square deviation"]
-    return show(Table(header, rows), values)
-
-
-def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
-    spread = spread or FinalSpread()
-    parts = (spread.mean, spread.min, spread.max, spread.average_model)
-    return [format_number(part, form, unit) for part in parts]
+    return render(
+        "run_numbers.html.jinja", spreads=Table(header, rows), summary=run.summary, last=last
+    )
 
 
 def comparison(groups: Sequence[RunGroup]) -> Markup:
@@ -114,7 +64,7 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
     means = None
     if len(runs) > len(groups):
         rows = [
-            [group.label, *(_mean_over_seeds(group, measure) for measure in shown)]
+            [group.legend, *(mean_over_seeds(group, measure) for measure in shown)]
             for group in groups
         ]
         header = ["Run", *(measure.title for measure in shown)]
@@ -126,8 +76,8 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
         [
             group.name_of(run),
             *(format_number(measure.value(run), measure.form) for measure in shown),
-            format_bytes(run.summary.bytes_sent),
-            format_duration(run.summary.wall_seconds),
+            format_bytes(run.last.bytes_sent),
+            format_duration(run.last.wall_seconds),
             *([str(run.summary.seed)] if seeds else []),
         ]
         for group in groups
@@ -148,7 +98,7 @@ def overview_table(groups: Sequence[RunGroup]) -> Table:
     runs = runs_of(groups)
     metric = next((measure for measure in measures(runs) if measure.is_metric), None)
     columns = overview_columns(groups, metric)
-    rows = [[group.label, *(column(group) for column in columns.values())] for group in groups]
+    rows = [[group.legend, *(column(group) for column in columns.values())] for group in groups]
     return Table(["Run", *columns], rows, overview_title(groups), range(len(groups)))
 
 
@@ -170,12 +120,12 @@ def overview_columns(
     runs = runs_of(groups)
     columns: dict[str, Callable[[RunGroup], Cell]] = {}
     if metric is not None:
-        columns[metric.title] = lambda group: _mean_over_seeds(group, metric)
+        columns[metric.title] = lambda group: mean_over_seeds(group, metric)
         if any(paired(group, groups[0], metric) is not None for group in groups[1:]):
             columns["Difference"] = lambda group: _difference(group, groups[0], metric)
     if any(run.audit is not None for run in runs):
         columns["Safe to take part?"] = lambda group: _answers(group.runs)
-    if any(run.summary.privacy for run in runs):
+    if any(run.spending is not None for run in runs):
         columns["ε"] = lambda group: guarantee_text(group.epsilon)
     columns["Sent"] = lambda group: _mean_text(group, "bytes_sent", format_bytes)
     columns["Wall time"] = lambda group: _mean_text(group, "wall_seconds", format_duration)
@@ -191,10 +141,10 @@ def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Ta
     for place, group, measure, found in paired_with_first(groups, every):
         name = measure.title.replace("(%)", "(points)")
         cells = _difference_cells(found, measure.form)
-        rows.append([group.name, name, str(found.count), *cells])
+        rows.append([group.label, name, str(found.count), *cells])
         series.append(place)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
-    return Table(header, rows, f"Difference to {groups[0].name}, paired by seed", series)
+    return Table(header, rows, f"Difference to {groups[0].label}, paired by seed", series)
 
 
 def _difference_cells(found: Interval, form: str) -> list[str]:
@@ -227,11 +177,10 @@ def _answers(runs: Sequence[FinishedRun]) -> Cell:
 
 def _mean_text(group: RunGroup, key: str, form: Callable[[float | None], str]) -> str:
     """The mean of a cost over the runs of a group; a dash if one of them has none."""
-    values = [getattr(run.summary, key) for run in group.runs]
-    return form(None if None in values else statistics.fmean(values))
+    return form(statistics.fmean(getattr(run.last, key) for run in group.runs))
 
 
-def _mean_over_seeds(group: RunGroup, measure: Measure) -> str:
+def mean_over_seeds(group: RunGroup, measure: Measure) -> str:
     """Mean and sample deviation, or a dash if a value is missing."""
     found = over_seeds(group, measure)
     return "–" if found is None else format_pair(found.mean, found.deviation, measure.form)

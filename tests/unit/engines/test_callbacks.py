@@ -162,7 +162,9 @@ def test_the_columns_are_known_before_the_run(own_tests):
     task = tacit.Task(torch.nn.Linear(2, 2), parts, test=test).with_metrics(["f1"])
     graph = tacit.Topology.ring(3).mixing("metropolis")
     run = tacit.run(task, tacit.DSG(lr=0.1), graph, steps=1)
-    measured = [name for name in run.history.columns if run.history[0].value(name) is not None]
+    measured = [
+        name for name in run.history.columns if run.history[0].numbers.get(name) is not None
+    ]
     assert sorted(recorded_columns(task)) == sorted(measured)
 
 

@@ -57,14 +57,6 @@ def test_the_best_state_is_kept(tiny, tmp_path):
     assert "theta" in load_file(best)
 
 
-def test_any_metric_of_the_run_stops_it_and_chooses_the_best(tiny, tmp_path):
-    metrics = 'run.metrics=["auc"]'
-    config = tiny(*NO_PROGRESS, metrics, "stop.metric=auc", "stop.patience=2", "run.keep_best=auc")
-    found = run(config, tmp_path / "out")
-    assert found.summary["stopped"] == "auc has not improved for 2 records"
-    assert list((tmp_path / "out" / "best").iterdir())
-
-
 def test_events_for_tensorboard(tiny, tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run(tiny("log.tensorboard=true", "run.rounds=2"), tmp_path / "out")

@@ -70,7 +70,7 @@ def test_an_incomplete_last_line_of_the_history_is_ignored(tmp_path):
 def test_a_damaged_history_is_refused_by_name(tmp_path, text):
     folder = RunFolder(tmp_path)
     folder.history.write_text(text)
-    with pytest.raises(Misuse, match=r"history\.jsonl is damaged"):
+    with pytest.raises(Misuse, match=r"history\.jsonl cannot be read: line 1"):
         folder.read_history()
 
 

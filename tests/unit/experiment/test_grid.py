@@ -344,7 +344,7 @@ def test_the_terminal_has_a_row_per_setting_and_the_baseline_below(small, tmp_pa
     assert titles == ["algorithm", "Accuracy (%)", "difference", "ε", "loss", "sent"]
     names = cells(table, "algorithm")
     assert names == [*(setting.label for setting in made.ranked), "majority baseline"]
-    baseline = statistics.fmean(run.summary.baseline for run in made.runs)
+    baseline = statistics.fmean(run.last.baseline for run in made.runs)
     assert float(cells(table, "Accuracy (%)")[-1]) == pytest.approx(baseline, abs=0.01)
     assert dict(zip(names, cells(table, "ε"), strict=True))["lppa"] == "none"
     further = further_table(made)

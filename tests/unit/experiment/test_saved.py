@@ -116,12 +116,6 @@ def test_a_saved_run_is_the_run(run, model, tmp_path):
     assert "SavedRun" in repr(saved)
 
 
-def test_a_saved_run_has_a_report(run, tmp_path):
-    folder = run.save(tmp_path / "run")
-    page = write_report([folder], tmp_path / "report.html", title="saved").read_text("utf-8")
-    assert "dsgt" in page
-
-
 def test_what_cannot_be_had_is_said(run, tmp_path):
     folder = run.save(tmp_path / "run")
     with pytest.raises(Misuse, match="not empty"):

@@ -15,12 +15,12 @@ import tacit
 from tacit.core.errors import Misuse
 from tacit.report.finished_run import read_run
 from tacit.report.groups import group_runs
-from tacit.report.paper_files import write_paper_files
-from tacit.report.paper_tables import (
+from tacit.report.paper_files import (
     differences_csv,
-    latex_table,
+    latex_tables,
     means_csv,
     runs_csv,
+    write_paper_files,
 )
 from tacit.report.rendering import latex
 
@@ -58,7 +58,7 @@ def rows(text):
 
 
 def finals(groups, place):
-    return {run.summary.seed: run.summary.accuracy.mean for run in groups[place].runs}
+    return {run.summary.seed: run.last.accuracy.mean for run in groups[place].runs}
 
 
 def test_every_run_has_a_line(groups):
@@ -95,18 +95,17 @@ def test_further_metrics_have_a_line_in_every_table(groups):
     for text in (means_csv(groups), differences_csv(groups)):
         assert "auc_mean" in {line["measure"] for line in rows(text)}
     assert (
-        float(rows(runs_csv(groups))[0]["auc_mean"])
-        == groups[0].runs[0].summary.metrics["auc"].mean
+        float(rows(runs_csv(groups))[0]["auc_mean"]) == groups[0].runs[0].last.metrics["auc"].mean
     )
-    assert "& AUC &" in latex_table(groups)
+    assert "& AUC &" in latex_tables(groups)
 
 
 def test_equal_differences_have_no_interval(groups):
     [line] = [one for one in rows(differences_csv(groups)) if one["measure"] == "bytes_sent"]
     assert (line["deviation"], line["low"], line["high"]) == ("0.0", "", "")
-    same = [groups[0], replace(groups[0], name="again")]
-    assert "no interval where the deviation over seeds is zero" in latex_table(same)
-    assert "$[" not in latex_table(same)
+    same = [groups[0], replace(groups[0], label="again")]
+    assert "no interval where the deviation over seeds is zero" in latex_tables(same)
+    assert "$[" not in latex_tables(same)
 
 
 def test_one_seed_has_a_mean_and_no_interval(groups):
@@ -114,17 +113,17 @@ def test_one_seed_has_a_mean_and_no_interval(groups):
     [line] = [one for one in rows(means_csv(single)) if one["measure"] == "loss_mean"]
     assert math.isfinite(float(line["mean"]))
     assert line["low"] == line["high"] == line["deviation"] == ""
-    assert r"\pm" not in latex_table(single)
-    assert "over up to 5 seeds" in latex_table(groups)
-    assert "over 4 seeds" in latex_table(groups[:1])
+    assert r"\pm" not in latex_tables(single)
+    assert "over up to 5 seeds" in latex_tables(groups)
+    assert "over 4 seeds" in latex_tables(groups[:1])
     assert differences_csv(single).count("\n") == 1
 
 
 def test_latex_has_one_line_per_group_and_escapes(groups):
-    odd = [replace(groups[0], name=r"a_b & 50% #1 {x} \y ~ ^ $"), groups[1]]
-    text = latex_table(odd)
+    odd = [replace(groups[0], label=r"a_b & 50% #1 {x} \y ~ ^ $"), groups[1]]
+    text = latex_tables(odd)
     escaped = r"a\_b \& 50\% \#1 \{x\} \textbackslash{}y \textasciitilde{} \textasciicircum{} \$"
-    assert latex(odd[0].name) == escaped
+    assert latex(odd[0].label) == escaped
     assert f"    {escaped} & $" in text
     body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
     assert len(body) == 2

@@ -52,11 +52,11 @@ def test_a_page_shows_predictions_metrics_and_the_baseline(folder, tmp_path):
     assert ">Predictions</h2>" in page
     assert page.count("<h3>AUC</h3>") == page.count("<h3>F1</h3>") == 1
     [group] = group_runs([read_run(folder)])
-    summary = group.runs[0].summary
+    last = group.runs[0].last
     tiles = page[page.index('<dl class="tiles">') :].split("</dl>")[0]
-    assert f"{summary.metrics['auc'].mean:.4g}" in tiles
-    assert len(summary.per_client["auc"]) == 3
-    assert f">{summary.per_client['f1'][0]:.4g}</td>" in page
+    assert f"{last.metrics['auc'].mean:.4g}" in tiles
+    assert len(last.per_client["auc"]) == 3
+    assert f">{last.per_client['f1'][0]:.4g}</td>" in page
 
 
 def test_what_misleads_is_said_above_everything(folder, tmp_path):

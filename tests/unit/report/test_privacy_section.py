@@ -97,5 +97,5 @@ def test_the_curve_rises_to_what_is_spent_below_the_promise(tmp_path):
 
 
 def test_a_damaged_budget_is_named(tmp_path):
-    with pytest.raises(Misuse, match=r"privacy\.delta"):
+    with pytest.raises(Misuse, match="delta is 'small'"):
         section(private_run(tmp_path / "one", delta="small"))

@@ -30,7 +30,7 @@ class SimulatedTraining(FieldDescription):
         last = records[-1]
         values: Values = {
             **_accuracies(last),
-            "loss": rounded(last.value("loss.mean")),
+            "loss": rounded(last.numbers["loss.mean"]),
             "consensus_distance": rounded(last.consensus_distance),
             "bytes_sent": last.bytes_sent,
             "seconds": rounded(simulation.wall_seconds),
@@ -38,7 +38,7 @@ class SimulatedTraining(FieldDescription):
             "curve": {
                 "round": [record.round for record in records],
                 "step": [record.step for record in records],
-                "loss": [rounded(record.value("loss.mean")) for record in records],
+                "loss": [rounded(record.numbers["loss.mean"]) for record in records],
                 "accuracy": [_accuracies(record)["accuracy"] for record in records],
             },
         }

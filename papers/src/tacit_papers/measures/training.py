@@ -59,7 +59,7 @@ class Training(FieldDescription):
             privacy = None
         last = history[-1]
         values: Values = {
-            "loss": rounded(last.value("loss.mean")),
+            "loss": rounded(last.numbers["loss.mean"]),
             "bytes_sent": last.bytes_sent,
             "seconds": seconds,
             "consensus_distance": rounded(last.consensus_distance),
@@ -83,7 +83,7 @@ def _curve(history: History) -> dict[str, list[float | None]]:
     curve: dict[str, list[float | None]] = {
         "round": [record.round for record in history],
         "step": [record.step for record in history],
-        "loss": [rounded(record.value("loss.mean")) for record in history],
+        "loss": [rounded(record.numbers["loss.mean"]) for record in history],
     }
     accuracies = [record.accuracy for record in history if record.accuracy is not None]
     if len(accuracies) == len(history):
