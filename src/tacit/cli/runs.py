@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,7 +158,7 @@ def report(
     from tacit.report.finished_grid import is_grid, read_grid
     from tacit.report.finished_run import read_run
     from tacit.report.grid_page import write_grid_report
-    from tacit.report.groups import group_runs
+    from tacit.report.groups import RunGroup, group_runs
     from tacit.report.paper_files import write_paper_files
     from tacit.report.report import write_report
 
@@ -172,7 +173,7 @@ def report(
     if len(folders) == 1 and is_grid(folders[0]):
         grid = read_grid(folders[0])
         write_grid_report(grid, page, made)
-        groups = grid.groups
+        groups: Sequence[RunGroup] = grid.groups
     else:
         runs = [run for folder in folders for run in _runs_in(folder)]
         title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"

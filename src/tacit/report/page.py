@@ -112,8 +112,8 @@ def provenance_table(sources: Mapping[str, Mapping[str, str]]) -> Table:
     return Table(["", *PROVENANCE.values()], rows)
 
 
-def show(*elements: Table | Sequence[Card]) -> Markup:
-    """Tables, and cards side by side."""
+def show(*elements: Table | Sequence[Card] | Mapping[str, str]) -> Markup:
+    """Tables, cards side by side, and facts: names with values in small type."""
     return render("show.html.jinja", elements=elements)
 
 
