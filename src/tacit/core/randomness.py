@@ -89,7 +89,7 @@ def words(
     if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
         out = torch.empty(len(source), len(columns), dtype=torch.uint32)
         ends = (source.contiguous(), target.contiguous())
-        write_words(key, tick, *ends, columns.start, out, slice(0, len(source)))
+        write_words(key, tick, *ends, columns.start, out)
         return out.to(dtype)
     # A fill, not a copy from the host: that would wait for a GPU.
     ticks = tick if isinstance(tick, Tensor) else torch.full((1,), tick, device=source.device)

@@ -1,53 +1,39 @@
-"""Convolutions whose filters differ from row to row, and pooling.
-
-On a CPU compiled loops compute images whose samples are the last dimension in memory,
-[n, C, height, width, B]: windows of an image are contiguous runs of numbers, and nothing is copied
-between layers. Tensors have their usual order of dimensions, [n, B, C, height, width], with strides
-of that order.
-"""
+"""Convolutions and pooling, with filters that differ from row to row or that all have in common."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.core.native import layers as loops
-from tacit.core.native.per_sample import Geometry
+from tacit.core.native.layers import Geometry
 from tacit.gradients import kernel_functions
-from tacit.gradients.elementwise import elementwise
-from tacit.gradients.products import stay_apart
-from tacit.gradients.rowwise import folded, row_by_row
-from tacit.gradients.stacked import (
-    GradientPlace,
-    Rule,
-    Stack,
-    Stacked,
-    claimed,
-    first_stacked,
-    rows_of,
+from tacit.gradients.compiled_convolution import (
+    Convolved,
+    is_compiled,
+    noted_convolution,
+    opened,
+    step_of,
 )
+from tacit.gradients.elementwise import elementwise
+from tacit.gradients.products import OuterProducts, position_products, stay_apart
+from tacit.gradients.rowwise import folded, row_by_row
+from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
+from tacit.gradients.taped import Kept, Piece, Positions, Taped, is_sample, numbers_of
 
 DIMENSIONS: dict[Any, int] = {
     torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3,
     torch.conv_transpose1d: 1, torch.conv_transpose2d: 2, torch.conv_transpose3d: 3,
 }  # fmt: skip
-# Numbers of an image, and of a client's filters, up to which compiled loops are faster than a
-# library, which makes better use of caches.
-CACHED = 1 << 16
-# Samples that compiled loops take at a time; with fewer they are slower, unless a client has few
-# products.
-SAMPLES, LITTLE_WORK = 16, 1 << 18
 # Pixels of a window that compiled loops pool.
 LARGEST_WINDOW = 256
-Pair = tuple[int, int]
 
 
 def _convolution(
@@ -56,133 +42,6 @@ def _convolution(
     if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
         return folded(func, DIMENSIONS[func] + 1, input, weight, bias, *args, **kwargs)
     return row_by_row(func, input, weight, bias, *args, **kwargs)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A convolution of padded images, and what follows it: pooling, and ReLU.
-
-    Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
-    gradients, computed on fewer numbers.
-
-    Attributes:
-        x: Padded images [k, C, H, W, B].
-        filters: The filters of each of k models.
-        bias: What is added to each channel [k, F], if anything.
-        geometry: The convolution.
-        samples: Which dimension of a tensor's rows counts the B samples: 1 for clients [n, B, ...]
-            with filters of their own, 0 for rows [B, 1, ...] that are samples themselves.
-        places: Where gradients by filters and bias are collected.
-        note: Takes padded images and the gradient by their convolutions, where autograd does not
-            see the filters; `anchor` then is a number that requires a gradient.
-        anchor: See there.
-        relu: Whether numbers below zero become zero.
-        pool: Height and width of windows, and their distances; None: there is no pooling.
-    """
-
-    x: Tensor
-    filters: Tensor
-    bias: Tensor | None
-    geometry: Geometry
-    samples: int = 1
-    places: tuple[GradientPlace | None, GradientPlace | None] = (None, None)
-    note: Callable[[Tensor, Tensor], None] | None = None
-    anchor: Tensor | None = None
-    relu: bool = False
-    pool: tuple[Pair, Pair] | None = None
-
-    def computed(self) -> Tensor:
-        """The result [n, B, F, rows, columns], or [B, 1, F, rows, columns]."""
-        y: Tensor = _Compiled.apply(self.x, self.filters, self.bias, self.anchor, self)  # type: ignore[no-untyped-call]
-        return y.movedim(-1, self.samples)
-
-
-class _Convolved(Stacked):
-    """The result of a convolution, computed when it is used: what follows may be a part of it."""
-
-    step: _Step
-    _rows: Tensor | None
-
-    @staticmethod
-    def of(step: _Step, stack: Stack) -> _Convolved:
-        batch, (height, width) = step.x.shape[-1], step.geometry.output
-        row = batch * width
-        parts = (step.x, step.filters, step.bias, step.anchor)
-        made: _Convolved = Tensor._make_wrapper_subclass(
-            _Convolved, (batch if step.samples else 1, step.geometry.filters, height, width),
-            (1, height * row, row, batch), dtype=step.x.dtype, device=step.x.device,
-            requires_grad=any(part is not None and part.requires_grad for part in parts),
-        )  # fmt: skip
-        made.step, made._rows, made.stack, made.gradient = step, None, stack, None
-        return made
-
-    @property
-    def rows(self) -> Tensor:
-        if self._rows is None:
-            self._rows = self.step.computed()
-        return self._rows
-
-    @rows.setter
-    def rows(self, rows: Tensor) -> None:
-        self._rows = rows
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is not computed yet, so that something can become a part of it."""
-        return self._rows is None
-
-
-class _Compiled(torch.autograd.Function):
-    """A step of padded images [n, C, H, W, B], filters and b: [n, F, rows, columns, B]."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, anchor: Tensor | None, step: _Step
-    ) -> Tensor:
-        geometry = step.geometry
-        y = x.new_empty(len(x), geometry.filters, *geometry.output, x.shape[-1])
-        loops.convolve(x, w.flatten(2), geometry, y)
-        ctx.step, ctx.shape = step, y.shape
-        if step.pool is not None:
-            y, where = loops.pool(y, *step.pool, b, step.relu)
-            ctx.save_for_backward(x, w, y, where)
-            return y
-        if b is not None:
-            y.add_(b[:, :, None, None, None])
-        if step.relu:
-            y.relu_()
-        # Not the result without need: it may be changed in place.
-        ctx.save_for_backward(x, w, *([y] if step.relu else []))
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        dy = gradients[0].contiguous()
-        x, w, *results = ctx.saved_tensors
-        step: _Step = ctx.step
-        of_x, of_w, of_b, *_ = ctx.needs_input_grad
-        by_x = by_w = by_b = None
-        if of_b:
-            by_b = claimed(step.places[1])
-            by_b = dy.new_empty(len(dy), dy.shape[1]) if by_b is None else by_b
-        if step.pool is not None:
-            dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, by_b)
-        else:
-            if step.relu:
-                dy = torch.ops.aten.threshold_backward(dy, results[0], 0)
-            if by_b is not None:
-                torch.sum(dy, (2, 3, 4), out=by_b)
-        if of_w:
-            by_w = claimed(step.places[0])
-            by_w = w.new_empty(w.shape) if by_w is None else by_w
-            loops.weight_gradients(x, dy, step.geometry, by_w.flatten(2))
-        if step.note is not None:
-            step.note(x, dy)
-        if of_x:
-            by_x = torch.empty_like(x)
-            loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
-        return by_x, by_w, by_b, None, None
 
 
 def _conv2d(
@@ -194,115 +53,43 @@ def _conv2d(
     plain = isinstance(weight, Stacked) and not isinstance(padding, str) and groups == 1
     if not plain or input.dim() != 4:
         return _convolution(torch.conv2d, input, weight, bias, *options)
-    (top, left), stride, dilation = _pair(padding), _pair(stride), _pair(dilation)
+    (top, left), stride, dilation = _each(padding, 2), _each(stride, 2), _each(dilation, 2)
     x, b = rows_of(input, some.stack), None if bias is None else rows_of(bias, some.stack)
     if dilation == (1, 1):
         result = kernel_functions.convolve(x, weight.rows, b, stride, (top, left))
         if result is not NotImplemented:
             return some.like(result)
-    if not isinstance(bias, Stacked | None) or not _is_compiled(x, weight.rows):
+    if not isinstance(bias, Stacked | None) or not is_compiled(x, weight.rows):
         return _convolution(torch.conv2d, input, weight, bias, *options)
-    step = _step(x.movedim(1, -1), weight.rows, b, stride, (top, left), dilation)
+    step = step_of(x.movedim(1, -1), weight.rows, b, stride, (top, left), dilation)
     places = weight.gradient, None if bias is None else bias.gradient
-    return _open(replace(step, places=places), some.stack)
-
-
-def noted_convolution(
-    x: Tensor,
-    filters: Tensor,
-    bias: Tensor | None,
-    options: tuple[Pair, Pair, Pair],
-    note: Callable[[Tensor, Tensor, Geometry], None],
-    anchor: Tensor,
-    stack: Stack,
-) -> Any:
-    """A convolution of samples [B, 1, C, H, W] with filters that all have in common.
-
-    Args:
-        x: The samples.
-        filters: [F, C, kh, kw].
-        bias: [F], or None.
-        options: Stride, padding and dilation.
-        note: Takes padded images [1, C, H, W, B], the gradient by their convolutions, and what was
-            computed.
-        anchor: A number that requires a gradient.
-        stack: What the samples have in common.
-
-    Returns:
-        NotImplemented where a library is faster: a function of a sample's shapes, type and device.
-    """
-    small = max(x[0].numel(), filters.numel()) <= CACHED
-    plain = x.dtype == filters.dtype and not torch.is_autocast_enabled(x.device.type)
-    if x.shape[1] != 1 or not (small and plain and loops.supports(x)):
-        return NotImplemented
-    b = None if bias is None else bias[None]
-    step = _step(x.movedim(0, -1), filters.contiguous()[None], b, *options)
-    if stay_apart(x, math.prod(step.geometry.output), len(filters), step.geometry.taps):
-        return NotImplemented
-
-    def noted(images: Tensor, gradient: Tensor) -> None:
-        note(images, gradient, step.geometry)
-
-    return _open(replace(step, samples=0, note=noted, anchor=anchor), stack)
-
-
-def _step(
-    x: Tensor, filters: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
-) -> _Step:
-    """The convolution of images [k, C, H, W, B]."""
-    top, left = padding
-    x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
-    size = (filters.shape[3], filters.shape[4])
-    rows, columns = (
-        (n - (s - 1) * d - 1) // apart + 1
-        for n, s, d, apart in zip(x.shape[2:4], size, dilation, stride, strict=True)
-    )
-    image = (x.shape[1], x.shape[2], x.shape[3])
-    geometry = Geometry(
-        image, size, stride, dilation, (rows, columns), filters.shape[1], bias is not None
-    )
-    return _Step(x.contiguous(), filters, bias, geometry)
-
-
-def _open(step: _Step, stack: Stack) -> Stacked:
-    """The result of a step."""
-    # What is computed without gradients stays so, whenever it is used.
-    recorded = torch.is_grad_enabled()
-    return _Convolved.of(step, stack) if recorded else Stacked(step.computed(), stack)
+    return opened(replace(step, places=places), some.stack)
 
 
 def _relu(func: Any, input: Stacked, inplace: bool = False) -> Any:
-    if isinstance(input, _Convolved) and input.is_open and torch.is_grad_enabled():
+    if isinstance(input, Convolved) and input.is_open and torch.is_grad_enabled():
         step = replace(input.step, relu=True)
         if (func is functional.relu and not inplace) or func in (torch.relu, Tensor.relu):
-            return _Convolved.of(step, input.stack)
+            return Convolved.of(step, input.stack)
         input.step = step
         return input
     options = (inplace,) if func is functional.relu else ()
     return elementwise(func, input, *options)
 
 
-def _is_compiled(x: Tensor, w: Tensor) -> bool:
-    plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
-    cached = max(x[0, 0].numel(), w[0].numel()) <= CACHED
-    little = x[0, :, 0].numel() * w[0].numel() <= LITTLE_WORK
-    fits = cached and (x.shape[1] >= SAMPLES or little)
-    return plain and fits and loops.supports(x) and w[0].is_contiguous()
-
-
 def _max_pool2d(
     input: Stacked, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    size = _pair(kernel_size)
-    step = _pair(stride) if stride else size
-    plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not ceil_mode
+    size: Any = _each(kernel_size, 2)
+    step: Any = _each(stride, 2) if stride else size
+    plain = _each(padding, 2) == (0, 0) and _each(dilation, 2) == (1, 1) and not ceil_mode
     apart = step[0] >= size[0] and step[1] >= size[1] and math.prod(size) <= LARGEST_WINDOW
     if (
         plain
         and apart
         and not return_indices
-        and isinstance(input, _Convolved)
+        and isinstance(input, Convolved)
         and input.is_open
         and torch.is_grad_enabled()
     ):
@@ -328,8 +115,180 @@ def _pooled(func: Any, input: Stacked, *args: Any, **kwargs: Any) -> Any:
     return folded(func, 3, input, *args, **kwargs)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
+def _taped_convolution(
+    func: Callable[..., Tensor],
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of [n, C, *sizes] or [C, *sizes] with [O, C/groups, *kernel]."""
+    if not is_sample(input) or not isinstance(weight, Taped) or is_sample(bias):
+        return NotImplemented
+    kernel = weight.unrecorded.shape[2:]
+    steps, spread = _each(stride, dims), _each(dilation, dims)
+    if dims == 2 and groups == 1 and input.dim() == 4 and not isinstance(padding, str):
+        result = _compiled_for_samples(input, weight, bias, (steps, _each(padding, 2), spread))
+        if result is not NotImplemented:
+            return result
+    x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
+    if isinstance(padding, str):
+        pairs = zip(spread, kernel, strict=True)
+        totals = [gap * (taps - 1) if padding == "same" else 0 for gap, taps in pairs]
+        # As torch does: what is left of an odd number is added on the right.
+        x = functional.pad(x, [p for t in reversed(totals) for p in (t // 2, t - t // 2)])
+        padding = 0
+    paddings = _each(padding, dims)
+    y = func(x, weight.unrecorded, numbers_of(bias), steps, paddings, spread, groups)
+    seen, samples = Kept(x), len(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        by_output = gradient.reshape(len(x), -1, *gradient.shape[-dims:])
+        windows = _windows(seen.get(), kernel, steps, paddings, spread, by_output.shape[2:])
+        yield weight, _by_filters(by_output, windows, samples, groups)
+        if isinstance(bias, Taped):
+            yield bias, _by_channels(by_output, samples)
+
+    result = y.view(*input.rows.shape[: -dims - 1], *y.shape[1:])
+    return weight.stack.noted(result, pieces)
+
+
+def _compiled_for_samples(input: Stacked, weight: Taped, bias: Tensor | None, options: Any) -> Any:
+    """A convolution of images by compiled loops, where they are faster."""
+
+    def note(x: Tensor, by_output: Tensor, geometry: Geometry) -> None:
+        count = geometry.filters * geometry.taps
+        gradients = x.new_empty(x.shape[-1], count + geometry.filters * geometry.bias)
+        squares = torch.empty(len(gradients), 1, dtype=torch.float64)
+        loops.filter_gradients(x[0], by_output[0], geometry, gradients, squares[:, 0])
+        by_filters, by_bias = gradients.tensor_split([count], 1)
+        weight.stack.pieces.append((weight, OuterProducts(by_filters, squares=squares)))
+        if isinstance(bias, Taped):
+            weight.stack.pieces.append((bias, by_bias))
+
+    return noted_convolution(
+        input.rows, weight.unrecorded, numbers_of(bias), options, note, weight.stack.anchor,
+        weight.stack,
+    )  # fmt: skip
+
+
+def _taped_transposed_convolution(
+    func: Callable[..., Tensor],
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Transposed convolution of [n, C, *sizes] with [C, O/groups, *kernel]."""
+    if not is_sample(input) or not isinstance(weight, Taped) or is_sample(bias):
+        return NotImplemented
+    kernel = weight.unrecorded.shape[2:]
+    steps, spread, paddings = (_each(value, dims) for value in (stride, dilation, padding))
+    x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
+    more = _each(output_padding, dims)
+    y = func(x, weight.unrecorded, numbers_of(bias), steps, paddings, more, groups, spread)
+    seen, samples = Kept(x), len(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        # The layer is the transpose of a convolution, whose output has the shape of x.
+        by_output = gradient.reshape(len(x), -1, *gradient.shape[-dims:])
+        windows = _windows(by_output, kernel, steps, paddings, spread, x.shape[2:])
+        yield weight, _by_filters(seen.get(), windows, samples, groups)
+        if isinstance(bias, Taped):
+            yield bias, _by_channels(by_output, samples)
+
+    result = y.view(*input.rows.shape[: -dims - 1], *y.shape[1:])
+    return weight.stack.noted(result, pieces)
+
+
+def _each(value: Any, dims: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * dims
+    return tuple(value) * (dims if len(value) == 1 else 1)
+
+
+def _windows(
+    x: Tensor,
+    kernel: torch.Size,
+    steps: tuple[int, ...],
+    paddings: tuple[int, ...],
+    spread: tuple[int, ...],
+    sizes: torch.Size,
+) -> Tensor:
+    """What each tap of a kernel sees of images [N, C, ...]: [N, C, taps, positions]."""
+    x = functional.pad(x, [p for side in reversed(paddings) for p in (side, side)]).contiguous()
+    # The last window may end behind the image: a step that does not fit, or output_padding.
+    missing = [
+        max(0, (size - 1) * step + (taps - 1) * gap + 1 - length)
+        for size, step, taps, gap, length in zip(
+            sizes, steps, kernel, spread, x.shape[2:], strict=True
+        )
+    ]
+    if any(missing):
+        x = functional.pad(x, [p for side in reversed(missing) for p in (0, side)])
+    strides = x.stride()
+    view = x.as_strided(
+        (*x.shape[:2], *kernel, *sizes),
+        (
+            *strides[:2],
+            *(s * gap for s, gap in zip(strides[2:], spread, strict=True)),
+            *(s * step for s, step in zip(strides[2:], steps, strict=True)),
+        ),
+    )
+    return view.reshape(*x.shape[:2], math.prod(kernel), math.prod(sizes))
+
+
+def _by_filters(outer: Tensor, windows: Tensor, samples: int, groups: int) -> Piece:
+    """The gradient of each sample by filters [O, C/groups, taps].
+
+    Args:
+        outer: [N, O, ...], one number for each filter and position.
+        windows: What the filters saw there, [N, C, taps, positions].
+        samples: The number of samples B, of which each has N/B images.
+        groups: Each group of filters saw a group of channels.
+    """
+    images, filters = outer.shape[:2]
+    if groups == 1:
+        # Positions of all images of a sample.
+        left, right = (
+            x.flatten(2).mT if images == samples else _of_images(x.flatten(2), samples)
+            for x in (outer, windows.flatten(1, 2))
+        )
+        return (
+            Positions(left, right)
+            if stay_apart(left, left.shape[1], left.shape[2], right.shape[2])
+            else position_products(left, right).rows()
+        )
+    left = outer.reshape(images * groups, filters // groups, -1)
+    right = windows.reshape(images * groups, -1, windows.shape[3])
+    by_image = torch.bmm(left, right.mT).view(samples, images // samples, -1)
+    return by_image.sum(1) if images > samples else by_image[:, 0]
+
+
+def _of_images(x: Tensor, samples: int) -> Tensor:
+    """[N, D, L] as the positions [B, N/B · L, D] of samples with several images."""
+    return x.mT.reshape(samples, -1, x.shape[1])
+
+
+def _by_channels(gradient: Tensor, samples: int) -> Tensor:
+    """The gradient of each sample by a bias: [N, O, ...] → [B, O]."""
+    by_image = gradient.flatten(2).sum(2)
+    return by_image.view(samples, -1, by_image.shape[1]).sum(1)
+
+
+def _by_dims(name: str, rule: Rule) -> dict[Any, Rule]:
+    """A rule for the functions of one, two and three dimensions."""
+    functions = [getattr(functional, name.format(dims)) for dims in (1, 2, 3)]
+    return {func: partial(rule, func, dims) for dims, func in enumerate(functions, 1)}
 
 
 RULES: dict[Any, Rule] = {
@@ -340,4 +299,8 @@ RULES: dict[Any, Rule] = {
         func: partial(_relu, func)
         for func in (functional.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_)
     },
+}
+TAPED: dict[Any, Rule] = {
+    **_by_dims("conv{}d", _taped_convolution),
+    **_by_dims("conv_transpose{}d", _taped_transposed_convolution),
 }

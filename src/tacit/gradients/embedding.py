@@ -1,14 +1,17 @@
-"""Embeddings whose tables differ from row to row."""
+"""Embeddings: tables that differ from row to row, and one that all samples have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.gradients.products import Lookups
 from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
+from tacit.gradients.taped import Kept, Piece, Taped, is_sample
 
 
 def _embedding(
@@ -32,4 +35,32 @@ def _embedding(
     return some.like(y)
 
 
+def _taped_embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of a table [V, D]."""
+    if not is_sample(input) or not isinstance(weight, Taped):
+        return NotImplemented
+    if max_norm is not None or scale_grad_by_freq:
+        return NotImplemented
+    size, width = weight.unrecorded.shape
+    index = Kept(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        chosen = index.get().flatten(1)
+        by_row = gradient.reshape(len(gradient), -1, width)
+        if padding_idx is not None:
+            by_row = by_row.masked_fill((chosen == padding_idx % size)[:, :, None], 0)
+        yield weight, Lookups.of(chosen, by_row, size)
+
+    return weight.stack.noted(functional.embedding(input.rows, weight.unrecorded), pieces)
+
+
 RULES: dict[Any, Rule] = {functional.embedding: _embedding}
+TAPED: dict[Any, Rule] = {functional.embedding: _taped_embedding}

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.gradients.precision import product_precision
+from tacit.core.devices import tf32_allowed
 
 # Programs that keep a GPU busy; sums over positions are split until there are as many.
 PROGRAMS = 528
@@ -346,7 +346,16 @@ def _depth_contiguous(x: Tensor) -> bool:
 
 def _splits_digits(x: Tensor) -> bool:
     """Whether factors are split: where TF32 is allowed, but slow, as both are transposed."""
-    return x.dtype == torch.float32 and product_precision() == "tf32"
+    return x.dtype == torch.float32 and _product_precision() == "tf32"
+
+
+def _product_precision() -> str:
+    """How float32 numbers are multiplied: in TF32 where allowed, else as three products in TF32.
+
+    The three are of leading and remaining digits. Their sum is at least as exact as a sum in
+    float32, and several times as fast.
+    """
+    return "tf32" if tf32_allowed() else "tf32x3"
 
 
 def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[str, Any]:
@@ -355,7 +364,7 @@ def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[
     A product in float32 is three in TF32, whose sum is at least as exact. If both factors are
     `transposed`, tensor cores are slower than float32 itself.
     """
-    precision = product_precision()
+    precision = _product_precision()
     tile: dict[str, Any] = {"ROWS": 128, "COLUMNS": 128 if columns > 64 else 64, "DEPTH": 32}
     if x.dtype == torch.bfloat16:
         tile["DEPTH"] = 64

@@ -1,7 +1,8 @@
-"""Linear layers and products of matrices: one batched product for all rows."""
+"""Linear layers and products of matrices: one product for all rows, or for all samples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 from tacit.core.native import layers as loops
 from tacit.gradients import kernel_functions
 from tacit.gradients.stacked import Rule, Stacked, claimed, first_stacked, rows_of, stacked
+from tacit.gradients.taped import Kept, Piece, Positions, Taped, is_sample, numbers_of
 
 # Numbers of one client's inputs up to which compiled loops are faster than a library, which makes
 # better use of caches.
@@ -135,10 +137,70 @@ def _addmm(
     return added + product
 
 
+def _taped_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """[..., I], [O, I] → [..., O]."""
+    if not is_sample(input) or not isinstance(weight, Taped) or weight.dim() != 2:
+        return NotImplemented
+    if is_sample(bias):
+        return NotImplemented
+    seen = Kept(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        left = _flat(gradient)
+        yield weight, Positions(left, _flat(seen.get()))
+        if isinstance(bias, Taped):
+            yield bias, left.sum(1)
+
+    # One product: torch may compute one for each sample of three dimensions, several times as slow.
+    x = input.rows
+    y = functional.linear(x.reshape(-1, x.shape[-1]), weight.unrecorded, numbers_of(bias))
+    return weight.stack.noted(y.view(*x.shape[:-1], y.shape[-1]), pieces)
+
+
+def _taped_matmul(left: Tensor, right: Tensor, *, out: Any = None) -> Any:
+    """[..., I] @ [I, O] → [..., O], with the matrix on the right or on the left."""
+    if out is not None:
+        return NotImplemented
+    if isinstance(right, Taped) and right.dim() == 2 and is_sample(left):
+        matrix, x = right, left.rows
+        seen = Kept(x)
+
+        def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+            yield matrix, Positions(_flat(seen.get()), _flat(gradient))
+
+        y = x.reshape(-1, x.shape[-1]) @ matrix.unrecorded
+        return matrix.stack.noted(y.view(*x.shape[:-1], y.shape[-1]), pieces)
+    if isinstance(left, Taped) and left.dim() == 2 and is_sample(right) and right.dim() == 1:
+        return _taped_linear(right, left)
+    return NotImplemented
+
+
+def _taped_addmm(
+    added: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+) -> Any:
+    product = _taped_matmul(left, right)
+    if product is NotImplemented or (beta, alpha, out) != (1, 1, None):
+        return NotImplemented
+    return product + added
+
+
+def _flat(rows: Tensor) -> Tensor:
+    """Rows [B, ..., D] as [B, T, D]."""
+    return rows.reshape(len(rows), -1, rows.shape[-1])
+
+
 RULES: dict[Any, Rule] = {
     functional.linear: linear,
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__), matmul),
     Tensor.__rmatmul__: _rmatmul,
     **dict.fromkeys((torch.bmm, Tensor.bmm, torch.mm, Tensor.mm), _bmm),
     **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
+}
+TAPED: dict[Any, Rule] = {
+    functional.linear: _taped_linear,
+    **dict.fromkeys(
+        (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), _taped_matmul
+    ),
+    Tensor.__rmatmul__: lambda right, left: _taped_matmul(left, right),
+    **dict.fromkeys((torch.addmm, Tensor.addmm), _taped_addmm),
 }

@@ -1,9 +1,9 @@
-"""Normalisation whose weights differ from row to row."""
+"""Normalisation, with weights that differ from row to row, or that all samples have in common."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional
 from tacit.gradients import kernel_functions
 from tacit.gradients.rowwise import row_by_row
 from tacit.gradients.stacked import Rule, Stacked, first_stacked, rows_of
+from tacit.gradients.taped import Kept, Piece, Taped, is_sample, numbers_of, tape_of
 
 
 def _layer_norm(
@@ -104,10 +105,65 @@ def _scaled(y: Tensor, weight: Any, bias: Any, shape: list[int], some: Stacked) 
     return y * w if w is not None else y if b is None else y + b
 
 
+def _taped_layer_norm(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Rows of some dimensions with mean 0 and variance 1, times a weight."""
+    if not is_sample(input) or is_sample(weight) or is_sample(bias):
+        return NotImplemented
+    shape, seen = tuple(normalized_shape), Kept(input.rows)
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        by_output = gradient.reshape(len(gradient), -1, *shape)
+        if isinstance(weight, Taped):
+            normal = functional.layer_norm(seen.get(), shape, eps=eps)
+            yield weight, (by_output * normal.view(by_output.shape)).sum(1)
+        if isinstance(bias, Taped):
+            yield bias, by_output.sum(1)
+
+    y = functional.layer_norm(input.rows, shape, numbers_of(weight), numbers_of(bias), eps)
+    return tape_of(weight, bias).noted(y, pieces)
+
+
+def _taped_group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Groups of channels of [n, C, ...] with mean 0 and variance 1, times a weight."""
+    if not is_sample(input) or is_sample(weight) or is_sample(bias):
+        return NotImplemented
+    x = input.rows.flatten(0, 1)
+    seen, samples, shape = Kept(x), len(input.rows), input.rows.shape
+
+    def by_channel(x: Tensor) -> Tensor:
+        return x.reshape(samples, -1, shape[2], math.prod(shape[3:])).sum((1, 3))
+
+    def pieces(gradient: Tensor) -> Iterator[tuple[Taped, Piece]]:
+        if isinstance(weight, Taped):
+            normal = functional.group_norm(seen.get(), num_groups, eps=eps)
+            yield weight, by_channel(gradient * normal.view(shape))
+        if isinstance(bias, Taped):
+            yield bias, by_channel(gradient)
+
+    y = functional.group_norm(x, num_groups, numbers_of(weight), numbers_of(bias), eps)
+    return tape_of(weight, bias).noted(y.view(shape), pieces)
+
+
 RULES: dict[Any, Rule] = {
     **dict.fromkeys((functional.layer_norm, torch.layer_norm), _layer_norm),
     **dict.fromkeys((functional.rms_norm, torch.rms_norm), _rms_norm),
     **dict.fromkeys((functional.group_norm, torch.group_norm), _group_norm),
     functional.batch_norm: _batch_norm,
     torch._weight_norm: _weight_norm,
+}
+TAPED: dict[Any, Rule] = {
+    functional.layer_norm: _taped_layer_norm,
+    functional.group_norm: _taped_group_norm,
 }

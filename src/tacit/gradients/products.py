@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.core.native import per_sample
+from tacit.core.native import layers as loops
 from tacit.privacy.clipping import clipping_factors
 
 # Numbers of an intermediate result, roughly.
@@ -316,9 +316,9 @@ def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor)
         bounds: Not decreasing, int64 [n + 1], on the host.
         out: Where to write [n, O·I].
     """
-    if per_sample.supports(out):
+    if loops.supports(out):
         left, right = (x if x.stride(1) == 1 else x.contiguous() for x in (left, right))
-        per_sample.outer_sums(left, right, bounds, out)
+        loops.outer_sums(left, right, bounds, out)
         return
     counts = bounds.diff()
     for count in sorted(set(counts.tolist())):

@@ -1,4 +1,4 @@
-"""The table of all rules: which function of torch is computed how for Stacked tensors."""
+"""All rules: which function of torch is computed how for Stacked and for Taped tensors."""
 
 from __future__ import annotations
 
@@ -27,4 +27,8 @@ FAMILIES = (
 )  # fmt: skip
 RULES: Mapping[Any, Rule] = MappingProxyType(
     {func: rule for family in FAMILIES for func, rule in family.RULES.items()}
+)
+# For parameters that meet samples.
+TAPED: Mapping[Any, Rule] = MappingProxyType(
+    linear.TAPED | embedding.TAPED | normalisation.TAPED | convolution.TAPED
 )

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from tacit.gradients.passes import Loss, recording
 from tacit.gradients.products import Lookups, OuterProducts, Products, position_products
-from tacit.gradients.rules import RULES
+from tacit.gradients.rules import RULES, TAPED
 from tacit.gradients.stacked import NotStackable, Stacked
 from tacit.gradients.taped import Piece, Positions, Tape, Taped
-from tacit.gradients.taped_layers import TAPED
 
 
 def sample_products(

@@ -3,9 +3,9 @@
 A module runs on `Stacked` samples, each of which is a batch of one sample, and on `Taped`
 parameters. To operations without a rule below, a Taped parameter is a Stacked one whose rows are
 all the same: the gradient by its rows is that of each sample. Where layers are larger, that takes
-too long. So the rules of linear layers, convolutions and tables compute with the common numbers,
-and note what the parameter met and the gradient of the result, from which the gradient of each
-sample follows: see `products`.
+too long. So linear layers, convolutions, tables and normalisation have rules (`TAPED`) that compute
+with the common numbers, and note what the parameter met and the gradient of the result, from which
+the gradient of each sample follows: see `products`.
 
 What is computed from parameters alone, such as a transpose or a normalised weight, is a Taped
 tensor too. Autograd then takes each sample's gradient by it back to the parameters.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -208,9 +208,19 @@ def _of_parameters(func: Any, leaves: list[Any], spec: Any, given: list[Tensor])
     return tree_map(wrapped, result)
 
 
-def is_plain(*values: Any) -> bool:
-    """Whether none of these is a sample's or a parameter's."""
-    return not any(isinstance(value, Stacked) for value in values)
+def is_sample(x: Any) -> TypeGuard[Stacked]:
+    """Whether a tensor comes from samples."""
+    return isinstance(x, Stacked) and not isinstance(x, Taped)
+
+
+def numbers_of(x: Tensor | None) -> Tensor | None:
+    """The numbers of a parameter, which autograd does not see, or a plain tensor itself."""
+    return x.unrecorded if isinstance(x, Taped) else x
+
+
+def tape_of(*values: Tensor | None) -> Tape:
+    """The tape of the first parameter."""
+    return next(x.stack for x in values if isinstance(x, Taped))
 
 
 class Kept:

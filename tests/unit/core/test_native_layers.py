@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from tacit.core import native
 from tacit.core.native import layers
-from tacit.core.native.per_sample import Geometry
+from tacit.core.native.layers import Geometry
 
 pytestmark = pytest.mark.skipif(
     not layers.supports(torch.zeros(1)), reason="there was no compiler that knows vectors"

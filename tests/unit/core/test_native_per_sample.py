@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from tacit.core import native
-from tacit.core.native import per_sample
+from tacit.core.native import layers
 
-HERE = per_sample.supports(torch.zeros(1))
+HERE = layers.supports(torch.zeros(1))
 pytestmark = pytest.mark.skipif(not HERE, reason="there was no C compiler for vectors")
 TYPES = [torch.float32, torch.float64]
 
@@ -17,10 +17,10 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def test_what_the_loops_are_not_for(monkeypatch):
-    assert not per_sample.supports(torch.zeros(2, dtype=torch.float16))
-    assert not per_sample.supports(torch.zeros(2, device="meta"))
+    assert not layers.supports(torch.zeros(2, dtype=torch.float16))
+    assert not layers.supports(torch.zeros(2, device="meta"))
     monkeypatch.setattr(native, "_library", lambda: None)
-    assert not per_sample.supports(torch.zeros(2))
+    assert not layers.supports(torch.zeros(2))
 
 
 @settings(max_examples=80, deadline=None)
@@ -57,12 +57,12 @@ def test_gradients_by_filters(data, batch, channels, filters, bias, dtype):
     expected = torch.einsum("frcb,trcb->bft", dy.double(), windows.double()).flatten(1)
     if bias:
         expected = torch.cat((expected, dy.double().sum((1, 2)).T), 1)
-    geometry = per_sample.Geometry(
+    geometry = layers.Geometry(
         (channels, height, width), size, stride, dilation, output, filters, bias
     )
     out = torch.full(expected.shape, torch.nan, dtype=dtype)
     squares = torch.full((batch,), torch.nan, dtype=torch.float64)
-    per_sample.filter_gradients(x, dy, geometry, out, squares)
+    layers.filter_gradients(x, dy, geometry, out, squares)
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(out.double(), expected, rtol=1e2 * eps, atol=1e2 * eps)
     # Of what was written, not of what is exact: clipping relies on it.
@@ -75,8 +75,8 @@ def test_numbers_whose_squares_are_no_float32():
     x[..., 1], x[..., 2], x[..., 3] = 1e-38, torch.inf, torch.nan
     out, squares = torch.empty(5, 1), torch.empty(5, dtype=torch.float64)
     one = (1, 1)
-    geometry = per_sample.Geometry((1, 1, 1), one, one, one, one, 1, False)
-    per_sample.filter_gradients(x, dy, geometry, out, squares)
+    geometry = layers.Geometry((1, 1, 1), one, one, one, one, 1, False)
+    layers.filter_gradients(x, dy, geometry, out, squares)
     torch.testing.assert_close(squares, out[:, 0].double().square(), equal_nan=True)
     assert squares.isfinite().tolist() == [True, True, False, False, True]
 
@@ -94,7 +94,7 @@ def test_sums_of_outer_products(counts, outputs, width, dtype):
     left, right = wide[:, 1 : outputs + 1], draw(total, width, seed=2, dtype=dtype)
     bounds = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()])
     out = torch.full((len(counts), outputs * width + 3), torch.nan, dtype=dtype)
-    per_sample.outer_sums(left, right, bounds, out[:, 1 : outputs * width + 1])
+    layers.outer_sums(left, right, bounds, out[:, 1 : outputs * width + 1])
     products = left.double()[:, :, None] * right.double()[:, None]
     expected = torch.stack([part.sum(0).flatten() for part in products.split(counts)])
     eps = torch.finfo(dtype).eps
@@ -109,16 +109,16 @@ def test_sums_of_outer_products(counts, outputs, width, dtype):
 def test_long_rows(width, count):
     left, right = draw(count, 1), draw(count, width, seed=1)
     out = torch.empty(1, width, dtype=torch.float64)
-    per_sample.outer_sums(left, right, torch.tensor([0, count]), out)
+    layers.outer_sums(left, right, torch.tensor([0, count]), out)
     torch.testing.assert_close(out, left.mT @ right)
 
 
 def test_shapes_that_do_not_fit_are_refused():
     one = (1, 1)
-    geometry = per_sample.Geometry((1, 2, 2), one, one, one, (2, 2), 3, True)
+    geometry = layers.Geometry((1, 2, 2), one, one, one, (2, 2), 3, True)
     x, dy, out = torch.zeros(1, 2, 2, 5), torch.zeros(3, 2, 2, 5), torch.zeros(5, 6)
     squares = torch.zeros(5, dtype=torch.float64)
-    per_sample.filter_gradients(x, dy, geometry, out, squares)
+    layers.filter_gradients(x, dy, geometry, out, squares)
     for wrong in (
         (x[..., :4], dy, geometry, out, squares),
         (x, dy[:2], geometry, out, squares),
@@ -127,6 +127,6 @@ def test_shapes_that_do_not_fit_are_refused():
         (x, dy, geometry, out, squares.float()),
     ):
         with pytest.raises(ValueError, match="images"):
-            per_sample.filter_gradients(*wrong)
+            layers.filter_gradients(*wrong)
     with pytest.raises(ValueError, match="outer products"):
-        per_sample.outer_sums(torch.zeros(3, 2), torch.zeros(3, 2), torch.tensor([0, 3]), out)
+        layers.outer_sums(torch.zeros(3, 2), torch.zeros(3, 2), torch.tensor([0, 3]), out)

@@ -8,7 +8,7 @@ import torch
 
 from tacit.core import native
 from tacit.core.errors import Misuse
-from tacit.core.native import per_sample
+from tacit.core.native import layers
 from tacit.core.noise import Laplace
 from tacit.core.randomness import Philox, derive_key, words
 
@@ -89,7 +89,7 @@ def test_every_target_has_the_loops_for_samples(target, monkeypatch):
     monkeypatch.setattr(native, "target", lambda: target)
     left, right = numbers("left", 6, 9), numbers("right", 6, 70)
     out = torch.empty(2, 9 * 70)
-    per_sample.outer_sums(left, right, torch.tensor([0, 4, 6]), out)
+    layers.outer_sums(left, right, torch.tensor([0, 4, 6]), out)
     exact = [left[rows].double().T @ right[rows].double() for rows in (slice(0, 4), slice(4, 6))]
     assert torch.allclose(out.double(), torch.stack(exact).flatten(1), rtol=0, atol=1e-6)
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
 from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm, kernel_functions
-from tacit.gradients.kernels import Kernels
+from tacit.gradients.kernel_functions import Kernels
 from tacit.tasks.client_gradients import write_looped, write_stacked
 from tacit.tasks.flat import FlatModule, ModuleLoss
 

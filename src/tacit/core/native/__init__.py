@@ -24,6 +24,9 @@ TARGET_VARIABLE = "TACIT_CPU"
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
+# What a loop is given: addresses of numbers, and whole numbers.
+Argument = Tensor | float | int | ctypes.Structure | ctypes.Array[ctypes.c_int64] | None
+
 # Integer noise: a guide to thresholds int32 [CELLS], their words int32 [count, 4], the factor.
 Law = tuple[Tensor, Tensor, int]
 INTEGER_SUFFIX = {torch.int32: "i32", torch.int64: "i64"}
@@ -130,15 +133,11 @@ def mix(
         for _, term in terms
     ):
         raise ValueError(f"{len(terms)} terms onto {out.dtype} {tuple(out.shape)}")
-    factors = (ctypes.c_double * 2)(*(factor for factor, _ in terms))
-    added = [(term.data_ptr(), term.stride(0)) for _, term in terms] + 2 * [(0, 0)]
-    where = ctypes.addressof(factors)
-    _call(
+    (p, y), (q, z) = [*terms, (0.0, None), (0.0, None)][:2]
+    call(
         f"tacit_mix_{SUFFIX[x.dtype]}",
-        *(begin.data_ptr(), source.data_ptr(), weight.data_ptr(), x.data_ptr(), x.stride(0)),
-        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1], int(onto)),
-        *(where, *added[0], where + ctypes.sizeof(ctypes.c_double), *added[1]),
-        0 if bad is None else bad.data_ptr(),
+        *(begin, source, weight, *strided(x), *strided(out), rows.start, rows.stop, x.shape[1]),
+        *(int(onto), float(p), *strided(y), float(q), *strided(z), bad),
     )
 
 
@@ -159,25 +158,22 @@ def add(out: Tensor, a: float, x: Tensor, b: float, y: Tensor | None, rows: slic
         part is None or (part.shape, part.dtype) == (out.shape, out.dtype) for part in (x, y)
     ):
         raise ValueError(f"rows {x.dtype} {tuple(x.shape)} onto {out.dtype} {tuple(out.shape)}")
-    factors = (ctypes.c_double(a), ctypes.c_double(b))
-    _call(
+    call(
         f"tacit_add_{SUFFIX[out.dtype]}",
-        *(out.data_ptr(), out.stride(0), ctypes.addressof(factors[0]), x.data_ptr(), x.stride(0)),
-        *(ctypes.addressof(factors[1]), *((0, 0) if y is None else (y.data_ptr(), y.stride(0)))),
+        *(*strided(out), float(a), *strided(x), float(b), *strided(y)),
         *(rows.start, rows.stop, out.shape[1]),
     )
 
 
 def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
     """bad[i] = whether row i of x has a number that is not finite, for the rows i of a slice."""
-    name = f"tacit_not_finite_{SUFFIX[x.dtype]}"
-    _call(name, x.data_ptr(), x.stride(0), bad.data_ptr(), rows.start, rows.stop, x.shape[1])
+    call(f"tacit_not_finite_{SUFFIX[x.dtype]}", *strided(x), bad, rows.start, rows.stop, x.shape[1])
 
 
 def write_words(
-    key: int, tick: int, source: Tensor, target: Tensor, column: int, out: Tensor, rows: slice
+    key: int, tick: int, source: Tensor, target: Tensor, column: int, out: Tensor
 ) -> None:
-    """Write the Philox words of (source[i], target[i]) to row i of `out`, for a slice of rows.
+    """Write the Philox words of (source[i], target[i]) to row i of `out`.
 
     Args:
         key: The key.
@@ -186,7 +182,6 @@ def write_words(
         target: The second address of each row, int64 [n], contiguous.
         column: The column of the first word, a multiple of 4.
         out: Where to write, uint32 [n, width].
-        rows: Which rows to write.
     """
     is_uint32 = out.dtype == torch.uint32
     if not (is_uint32 and column % 4 == 0 and len(source) == len(target) == len(out)):
@@ -194,11 +189,8 @@ def write_words(
             f"words of {len(source)} rows from column {column} on "
             f"into {out.dtype} {tuple(out.shape)}"
         )
-    _call(
-        "tacit_words_u32",
-        *(source.data_ptr(), target.data_ptr(), tick, key, column),
-        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
-    )
+    n, width = out.shape
+    call("tacit_words_u32", source, target, tick, key, column, *strided(out), 0, n, width)
 
 
 def add_laplace(
@@ -227,12 +219,10 @@ def add_laplace(
         raise ValueError(
             f"noise of {len(source)} edges of {len(begin) - 1} clients onto {tuple(out.shape)}"
         )
-    factor = ctypes.c_double(scale)
-    edges = (begin.data_ptr(), source.data_ptr(), target.data_ptr())
-    _call(
+    call(
         f"tacit_laplace_{SUFFIX[out.dtype]}",
-        *(*edges, tick, key, ctypes.addressof(factor)),
-        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
+        *(begin, source, target, tick, key, float(scale)),
+        *(*strided(out), rows.start, rows.stop, out.shape[1]),
     )
 
 
@@ -260,10 +250,10 @@ def add_integers(
     """
     if not (len(begin) == len(out) + 1 and columns.start % 4 == 0 and columns.stop <= out.shape[1]):
         raise ValueError(f"noise in {columns} of {len(begin) - 1} rows onto {tuple(out.shape)}")
-    _call(
+    call(
         f"tacit_integers_{INTEGER_SUFFIX[out.dtype]}",
-        *(*_arguments(*law), begin.data_ptr(), source.data_ptr(), tick, *keys),
-        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, columns.start, columns.stop),
+        *(*_checked(law), begin, source, tick, *keys),
+        *(*strided(out), rows.start, rows.stop, columns.start, columns.stop),
     )
 
 
@@ -278,8 +268,7 @@ def integers_of_words(law: Law, words: Tensor, out: Tensor) -> None:
     each = 2 if law[2] else 1
     if not (words.dtype == out.dtype == torch.int32 and words.numel() == each * out.numel()):
         raise ValueError(f"words {tuple(words.shape)} into {out.dtype} {tuple(out.shape)}")
-    pointers = (words.data_ptr(), out.data_ptr())
-    _call("tacit_integers_of_words", *_arguments(*law), *pointers, out.numel())
+    call("tacit_integers_of_words", *_checked(law), words, out, out.numel())
 
 
 def add_encoded(
@@ -297,22 +286,41 @@ def add_encoded(
     """
     if not (out.dtype == largest.dtype == torch.float64 and out.shape == x.shape[1:]):
         raise ValueError(f"the sum of {tuple(x.shape)} into {out.dtype} {tuple(out.shape)}")
-    factors = (ctypes.c_double(scale), ctypes.c_double(limit))
-    _call(
+    call(
         f"tacit_encoded_sum_{SUFFIX[x.dtype]}",
-        *(x.data_ptr(), x.stride(0), len(x), *map(ctypes.addressof, factors)),
-        *(out.data_ptr(), largest.data_ptr(), columns.start, columns.stop),
+        *(*strided(x), len(x), float(scale), float(limit)),
+        *(out, largest, columns.start, columns.stop),
     )
 
 
-def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int, int, int]:
+def _checked(law: Law) -> tuple[Argument, ...]:
+    guide, thresholds, factor = law
     if len(guide) != CELLS:
         raise ValueError(f"a guide of {len(guide)} cells")
-    return guide.data_ptr(), thresholds.data_ptr(), len(thresholds), factor
+    return guide, thresholds, len(thresholds), factor
 
 
-def _call(name: str, *arguments: int) -> None:
-    _function(_library(), f"{name}_{target()}", len(arguments))(*arguments)
+def strided(x: Tensor | None) -> tuple[Argument, Argument]:
+    """Rows and their distance; zeros if there are none."""
+    return (x, 0 if x is None else x.stride(0))
+
+
+def call(name: str, *arguments: Argument) -> None:
+    """Call a loop of the target; numbers that are not whole and structs go by their addresses."""
+    passed: list[int] = []
+    # What must live until the loop has ended.
+    held: list[ctypes.c_double] = []
+    for value in arguments:
+        if isinstance(value, Tensor):
+            passed.append(value.data_ptr())
+        elif isinstance(value, float):
+            held.append(ctypes.c_double(value))
+            passed.append(ctypes.addressof(held[-1]))
+        elif isinstance(value, ctypes.Structure | ctypes.Array):
+            passed.append(ctypes.addressof(value))
+        else:
+            passed.append(0 if value is None else value)
+    _function(_library(), f"{name}_{target()}", len(passed))(*passed)
 
 
 @cache

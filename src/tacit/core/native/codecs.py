@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.core import native
-from tacit.core.native import SUFFIX
+from tacit.core.native import SUFFIX, Argument, call, strided
 from tacit.core.workers import current_pool
 
 # Below this many numbers, one thread is faster.
@@ -65,10 +65,7 @@ def quantize(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
     _check(x, words, divisor, out, how)
     _shared(
         f"tacit_quantize_{SUFFIX[x.dtype]}",
-        (
-            *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
-            *(ctypes.addressof(how), out.data_ptr(), out.stride(0), x.shape[1]),
-        ),
+        (*strided(x), *strided(words), divisor, how, *strided(out), x.shape[1]),
         (x.shape[0], columns),
         x.numel(),
     )
@@ -80,10 +77,7 @@ def restore(packed: Tensor, divisor: Tensor, how: Quantizer, out: Tensor) -> Non
     _check(out, None, divisor, packed, how)
     _shared(
         f"tacit_restore_{SUFFIX[out.dtype]}",
-        (
-            *(packed.data_ptr(), packed.stride(0), divisor.data_ptr(), ctypes.addressof(how)),
-            *(out.data_ptr(), out.stride(0), out.shape[1]),
-        ),
+        (*strided(packed), divisor, how, *strided(out), out.shape[1]),
         (out.shape[0], columns),
         out.numel(),
     )
@@ -94,10 +88,7 @@ def received(x: Tensor, words: Tensor, divisor: Tensor, how: Quantizer, out: Ten
     _check(x, words, divisor, None, how)
     _shared(
         f"tacit_received_{SUFFIX[x.dtype]}",
-        (
-            *(x.data_ptr(), x.stride(0), words.data_ptr(), words.stride(0), divisor.data_ptr()),
-            *(ctypes.addressof(how), out.data_ptr(), out.stride(0)),
-        ),
+        (*strided(x), *strided(words), divisor, how, *strided(out)),
         x.shape,
         x.numel(),
     )
@@ -107,7 +98,7 @@ def signs(x: Tensor, out: Tensor) -> None:
     """Pack whether each number of x [n, P] is at least zero into the bytes `out` [n, ⌈P/8⌉]."""
     _shared(
         f"tacit_signs_{SUFFIX[x.dtype]}",
-        (x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[1]),
+        (*strided(x), *strided(out), x.shape[1]),
         (x.shape[0], out.shape[1]),
         x.numel(),
     )
@@ -120,11 +111,10 @@ def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     n, width = x.shape
     low, high = x.new_empty(n, 1), x.new_empty(n, 1)
-    arguments = (x.data_ptr(), x.stride(0), low.data_ptr(), high.data_ptr())
     name = f"tacit_extremes_{SUFFIX[x.dtype]}"
 
     def work(rows: slice) -> None:
-        native._call(name, *arguments, rows.start, rows.stop, width)
+        call(name, *strided(x), low, high, rows.start, rows.stop, width)
 
     _run(work, n, x.numel())
     return low, high
@@ -146,17 +136,15 @@ def norms(x: Tensor, unit: Tensor | None, stride: int) -> Tensor:
     width = stride // parts
     totals = torch.empty(n, width, dtype=torch.float64)
     lengths = x.new_empty(n, 1)
-    units = 0 if unit is None else unit.data_ptr()
     squares, roots = f"tacit_squares_{SUFFIX[x.dtype]}", f"tacit_norms_{SUFFIX[x.dtype]}"
-    pointer = totals.data_ptr()
-    summands = (x.data_ptr(), x.stride(0), units, pointer, width, stride, parts, numbers)
-    sums = (pointer, width, width, units, lengths.data_ptr())
+    summands = (*strided(x), unit, totals, width, stride, parts, numbers)
+    sums = (totals, width, width, unit, lengths)
 
     def add_up(rows: slice) -> None:
-        native._call(roots, *sums, rows.start, rows.stop)
+        call(roots, *sums, rows.start, rows.stop)
 
     def work(rows: slice) -> None:
-        native._call(squares, *summands, rows.start, rows.stop, 0, width)
+        call(squares, *summands, rows.start, rows.stop, 0, width)
         add_up(rows)
 
     if x.numel() >= SMALL and n % current_pool().size:
@@ -186,30 +174,27 @@ class Permutation:
     s: int
     b: int
 
-    def arguments(self) -> tuple[int, ...]:
+    def arguments(self) -> tuple[Argument, ...]:
         seed = self.seed
         if not (seed.dtype == torch.int64 and seed.is_contiguous() and seed.shape[1] == 2):
             raise ValueError(f"seeds {seed.dtype} {tuple(seed.shape)} of a permutation")
-        return seed.data_ptr(), self.key, self.width, self.s, self.b
+        return seed, self.key, self.width, self.s, self.b
 
 
 def permuted(by: Permutation, out: Tensor) -> None:
     """Write where 0, 1, … go to int64 [n, k]."""
-    arguments = (*by.arguments(), out.data_ptr(), out.stride(0))
-    _shared("tacit_permuted", arguments, out.shape, out.numel())
+    _shared("tacit_permuted", (*by.arguments(), *strided(out)), out.shape, out.numel())
 
 
 def gather(by: Permutation, x: Tensor, out: Tensor) -> None:
     """Write the numbers of x [n, width] where 0, 1, … go to `out` [n, k]."""
-    arguments = (*by.arguments(), x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0))
+    arguments = (*by.arguments(), *strided(x), *strided(out))
     _shared(f"tacit_gather_{SUFFIX[x.dtype]}", arguments, out.shape, out.numel())
 
 
 def spread(by: Permutation, kept: Tensor, factor: float, out: Tensor) -> None:
     """Write factor·kept [n, k] to the columns of `out` where 0, 1, … go, and zero to the others."""
-    scale = ctypes.c_double(factor)
-    arguments = (*by.arguments(), kept.data_ptr(), kept.stride(0))
-    arguments = (*arguments, ctypes.addressof(scale), out.data_ptr(), out.stride(0))
+    arguments = (*by.arguments(), *strided(kept), float(factor), *strided(out))
     name = f"tacit_spread_{SUFFIX[kept.dtype]}"
     n, k = kept.shape
     pool = current_pool()
@@ -220,7 +205,7 @@ def spread(by: Permutation, kept: Tensor, factor: float, out: Tensor) -> None:
         return
 
     def work(rows: slice) -> None:
-        native._call(name, *arguments, 1, rows.start, rows.stop, 0, k)
+        call(name, *arguments, 1, rows.start, rows.stop, 0, k)
 
     _run(work, n, out.numel())
 
@@ -241,13 +226,13 @@ def _check(
 
 
 def _shared(
-    name: str, arguments: tuple[int, ...], shape: tuple[int, ...] | torch.Size, work: int
+    name: str, arguments: tuple[Argument, ...], shape: tuple[int, ...] | torch.Size, work: int
 ) -> None:
     """Call a loop for ranges of columns of all rows; `work` is how many numbers it handles."""
     rows, columns = shape
 
     def run(part: slice) -> None:
-        native._call(name, *arguments, 0, rows, part.start, part.stop)
+        call(name, *arguments, 0, rows, part.start, part.stop)
 
     _run(run, columns, work)
 

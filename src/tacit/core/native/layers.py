@@ -1,18 +1,20 @@
-"""Compiled loops for layers of several clients with different weights, for one thread."""
+"""Compiled loops for layers, for one thread: of several clients, and of single samples."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tacit.core import native
-from tacit.core.native import SUFFIX
-from tacit.core.native.per_sample import Geometry
+from tacit.core.native import SUFFIX, call, strided
 
 Pair = tuple[int, int]
+# Bytes of the largest vector of loops/samples.h.
+VECTOR = 32
 
 # At least as many rows as loops combine at a time.
 COMBINED = 8
@@ -24,6 +26,35 @@ def supports(x: Tensor) -> bool:
     """Whether there are compiled loops for layers on this type and device."""
     compiled = hasattr(native._library(), "tacit_dots_f32_baseline")
     return compiled and x.device.type == "cpu" and x.dtype in SUFFIX
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution of images [channels, height, width], with padding."""
+
+    image: tuple[int, int, int]
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    output: tuple[int, int]
+    filters: int
+    bias: bool
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that `filter_gradients` needs for one group of samples."""
+        numbers = math.prod(self.image) + self.filters * math.prod(self.output)
+        return (numbers + 4 * (self.taps + 4)) * VECTOR + 8 * (self.taps + 4)
+
+    @property
+    def taps(self) -> int:
+        """Numbers in a window."""
+        return self.image[0] * math.prod(self.size)
+
+    def as_array(self) -> ctypes.Array[ctypes.c_int64]:
+        """The numbers in the order of the struct in C."""
+        shapes = (*self.image, *self.size, *self.stride, *self.dilation, *self.output)
+        return _struct(*shapes, self.filters, self.bias)
 
 
 def dots(left: Tensor, right: Tensor, start: Tensor | None, out: Tensor) -> None:
@@ -46,11 +77,11 @@ def dots(left: Tensor, right: Tensor, start: Tensor | None, out: Tensor) -> None
         and (start is None or k == 1 or start.stride(0) == left.stride(0))
     ):
         raise ValueError(f"products of {tuple(left.shape)} and {tuple(right.shape)}")
-    native._call(
+    call(
         f"tacit_dots_{SUFFIX[out.dtype]}",
-        *(k, rows, columns, width, left.data_ptr(), left.stride(0), left.stride(1)),
-        *(right.data_ptr(), right.stride(0), right.stride(1)),
-        *(0 if start is None else start.data_ptr(), out.data_ptr(), *out.stride()),
+        *(k, rows, columns, width),
+        *(left, left.stride(0), left.stride(1), right, right.stride(0), right.stride(1)),
+        *(start, out, *out.stride()),
     )
 
 
@@ -75,12 +106,12 @@ def product(factors: Tensor, x: Tensor, out: Tensor, total: Tensor | None = None
     ):
         raise ValueError(f"the product of {tuple(factors.shape)} and {tuple(x.shape)}")
     scratch = _scratch(count, terms)
-    native._call(
+    call(
         f"tacit_product_{SUFFIX[x.dtype]}",
-        *(k, count, terms, width, factors.data_ptr(), *factors.stride()),
-        *(x.data_ptr(), x.stride(0), x.stride(1), out.data_ptr(), out.stride(0), out.stride(1)),
-        *((0, 0) if total is None else (total.data_ptr(), total.stride(0))),
-        scratch.data_ptr(),
+        *(k, count, terms, width, factors),
+        *factors.stride(),
+        *(x, x.stride(0), x.stride(1), out, out.stride(0), out.stride(1)),
+        *(*strided(total), scratch),
     )
 
 
@@ -93,35 +124,32 @@ def convolve(x: Tensor, filters: Tensor, geometry: Geometry, out: Tensor) -> Non
         geometry: The convolution.
         out: Where to write, [k, filters, rows, columns, B], contiguous.
     """
-    numbers = _checked(x, filters, out, geometry)
+    _check(x, filters, out, geometry)
     scratch = _scratch(geometry.filters, geometry.taps, math.prod(geometry.image))
-    native._call(
+    call(
         f"tacit_convolve_{SUFFIX[x.dtype]}",
-        *(len(x), x.data_ptr(), x.stride(0), filters.data_ptr(), filters.stride(0)),
-        *(out.data_ptr(), x.shape[-1], ctypes.addressof(numbers), scratch.data_ptr()),
+        *(len(x), *strided(x), *strided(filters), out, x.shape[-1], geometry.as_array(), scratch),
     )
 
 
 def weight_gradients(x: Tensor, dy: Tensor, geometry: Geometry, out: Tensor) -> None:
     """Write the gradients of filters [k, filters, taps], from those of the output of `convolve`."""
-    numbers = _checked(x, out, dy, geometry)
+    _check(x, out, dy, geometry)
     scratch = _scratch(0, geometry.taps)
-    native._call(
+    call(
         f"tacit_weight_gradients_{SUFFIX[x.dtype]}",
-        *(len(x), x.data_ptr(), x.stride(0), dy.data_ptr(), out.data_ptr(), out.stride(0)),
-        *(x.shape[-1], ctypes.addressof(numbers), scratch.data_ptr()),
+        *(len(x), *strided(x), dy, *strided(out), x.shape[-1], geometry.as_array(), scratch),
     )
 
 
 def image_gradients(dy: Tensor, filters: Tensor, geometry: Geometry, out: Tensor) -> None:
     """Write the gradients of padded images, from those of the output of `convolve`."""
-    numbers = _checked(out, filters, dy, geometry)
+    _check(out, filters, dy, geometry)
     scratch = _scratch(geometry.taps, geometry.filters, math.prod(geometry.image))
-    native._call(
+    call(
         f"tacit_image_gradients_{SUFFIX[dy.dtype]}",
-        *(len(dy), dy.data_ptr(), filters.data_ptr(), filters.stride(0)),
-        *(out.data_ptr(), out.stride(0), dy.shape[-1]),
-        *(ctypes.addressof(numbers), scratch.data_ptr()),
+        *(len(dy), dy, *strided(filters), *strided(out), dy.shape[-1]),
+        *(geometry.as_array(), scratch),
     )
 
 
@@ -145,13 +173,9 @@ def pool(
     where = torch.empty(y.shape, dtype=torch.uint8)
     if not (x.is_contiguous() and (b is None or b.shape == x.shape[:2])):
         raise ValueError(f"pooling of images {tuple(x.shape)}")
-    numbers = _windows(x.shape, y.shape, size, stride, relu)
-    native._call(
-        f"tacit_pool_{SUFFIX[x.dtype]}",
-        *(x.data_ptr(), x.shape[0] * x.shape[1], ctypes.addressof(numbers)),
-        *((0, 0) if b is None else (b.data_ptr(), b.stride(0))),
-        *(y.data_ptr(), where.data_ptr()),
-    )
+    windows = _windows(x.shape, y.shape, size, stride, relu)
+    images = x.shape[0] * x.shape[1]
+    call(f"tacit_pool_{SUFFIX[x.dtype]}", x, images, windows, *strided(b), y, where)
     return y, where
 
 
@@ -180,26 +204,80 @@ def unpool(
     dx = dy.new_empty(shape)
     if dy.shape != y.shape:
         raise ValueError(f"a gradient {tuple(dy.shape)} of images {tuple(y.shape)}")
-    numbers = _windows(shape, y.shape, size, stride, relu)
-    native._call(
+    call(
         f"tacit_unpool_{SUFFIX[dy.dtype]}",
-        *(dy.data_ptr(), y.data_ptr(), where.data_ptr(), shape[0] * shape[1]),
-        *(ctypes.addressof(numbers), dx.data_ptr()),
-        *((0, 0) if b_gradient is None else (b_gradient.data_ptr(), b_gradient.stride(0))),
+        *(dy, y, where, shape[0] * shape[1], _windows(shape, y.shape, size, stride, relu)),
+        *(dx, *strided(b_gradient)),
     )
     return dx
+
+
+def filter_gradients(
+    x: Tensor, dy: Tensor, geometry: Geometry, out: Tensor, squares: Tensor
+) -> None:
+    """Write the gradient of each sample by the filters, and then by b if there is a b.
+
+    Args:
+        x: Images with padding [channels, height, width, B], contiguous.
+        dy: Gradient of the output [filters, rows, columns, B], contiguous.
+        geometry: The convolution.
+        out: Where to write, [B, weights].
+        squares: Where to write the sum of squares of each gradient by the filters, float64 [B].
+    """
+    g = geometry
+    if not (
+        x.shape == (*g.image, len(out))
+        and dy.shape == (g.filters, *g.output, len(out))
+        and out.shape[1] == g.filters * (g.taps + g.bias)
+        and x.dtype == dy.dtype == out.dtype
+        and all(part.is_contiguous() for part in (x, dy, out))
+        and (squares.shape, squares.dtype) == (out.shape[:1], torch.float64)
+    ):
+        raise ValueError(f"images {tuple(x.shape)} and {tuple(dy.shape)} for {geometry}")
+    scratch = torch.empty(g.scratch, dtype=torch.uint8)
+    call(
+        f"tacit_filter_gradients_{SUFFIX[x.dtype]}",
+        *(x, dy, len(out), g.as_array(), *strided(out), squares, scratch),
+    )
+
+
+def outer_sums(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor) -> None:
+    """out[i] = Σ left[b] ⊗ right[b] over bounds[i] ≤ b < bounds[i + 1].
+
+    Args:
+        left: [B, O], each row contiguous.
+        right: [B, I], each row contiguous.
+        bounds: Not decreasing and at most B, int64 [n + 1], contiguous; not checked.
+        out: Where to write [n, O·I], each row contiguous.
+    """
+    if not (
+        left.dtype == right.dtype == out.dtype
+        and out.shape == (len(bounds) - 1, left.shape[1] * right.shape[1])
+        and all(part.stride(1) == 1 or part.shape[1] == 1 for part in (left, right, out))
+    ):
+        raise ValueError(
+            f"outer products of {tuple(left.shape)} and {tuple(right.shape)} for "
+            f"{len(bounds) - 1} clients into {tuple(out.shape)}"
+        )
+    call(
+        f"tacit_outer_sums_{SUFFIX[out.dtype]}",
+        *(*strided(left), left.shape[1], *strided(right), right.shape[1]),
+        *(bounds, len(out), *strided(out)),
+    )
 
 
 def _windows(
     images: torch.Size, output: torch.Size, size: Pair, stride: Pair, relu: bool
 ) -> ctypes.Array[ctypes.c_int64]:
     """The numbers in the order of the struct in C."""
-    flat = (*images[2:5], *size, *stride, *output[2:4], images[1], relu)
-    return (ctypes.c_int64 * len(flat))(*flat)
+    return _struct(*images[2:5], *size, *stride, *output[2:4], images[1], relu)
 
 
-def _checked(x: Tensor, filters: Tensor, y: Tensor, g: Geometry) -> ctypes.Array[ctypes.c_int64]:
-    """The geometry in the order of the struct in C."""
+def _struct(*numbers: int) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+def _check(x: Tensor, filters: Tensor, y: Tensor, g: Geometry) -> None:
     k, batch = len(x), x.shape[-1]
     if not (
         x.shape == (k, *g.image, batch)
@@ -211,7 +289,6 @@ def _checked(x: Tensor, filters: Tensor, y: Tensor, g: Geometry) -> ctypes.Array
         and filters.stride()[1:] == (g.taps, 1)
     ):
         raise ValueError(f"images {tuple(x.shape)} and {tuple(y.shape)} for {g}")
-    return g.as_array()
 
 
 def _scratch(count: int, terms: int, pixels: int = 0) -> Tensor:

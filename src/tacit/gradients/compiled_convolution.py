@@ -1,0 +1,230 @@
+"""Convolutions of images with filters that differ from row to row, by compiled loops on a CPU.
+
+Samples are the last dimension of images in memory, [n, C, height, width, B]: windows of an image
+are contiguous runs of numbers, and nothing is copied between layers. Tensors have their usual order
+of dimensions, [n, B, C, height, width], with strides of that order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from tacit.core.native import layers as loops
+from tacit.core.native.layers import Geometry, Pair
+from tacit.gradients.products import stay_apart
+from tacit.gradients.stacked import GradientPlace, Stack, Stacked, claimed
+
+# Numbers of an image, and of a client's filters, up to which compiled loops are faster than a
+# library, which makes better use of caches.
+CACHED = 1 << 16
+# Samples that compiled loops take at a time; with fewer they are slower, unless a client has few
+# products.
+SAMPLES, LITTLE_WORK = 16, 1 << 18
+
+
+@dataclass(frozen=True)
+class Step:
+    """A convolution of padded images, and what follows it: pooling, and ReLU.
+
+    Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
+    gradients, computed on fewer numbers.
+
+    Attributes:
+        x: Padded images [k, C, H, W, B].
+        filters: The filters of each of k models.
+        bias: What is added to each channel [k, F], if anything.
+        geometry: The convolution.
+        samples: Which dimension of a tensor's rows counts the B samples: 1 for clients [n, B, ...]
+            with filters of their own, 0 for rows [B, 1, ...] that are samples themselves.
+        places: Where gradients by filters and bias are collected.
+        note: Takes padded images and the gradient by their convolutions, where autograd does not
+            see the filters; `anchor` then is a number that requires a gradient.
+        anchor: See there.
+        relu: Whether numbers below zero become zero.
+        pool: Height and width of windows, and their distances; None: there is no pooling.
+    """
+
+    x: Tensor
+    filters: Tensor
+    bias: Tensor | None
+    geometry: Geometry
+    samples: int = 1
+    places: tuple[GradientPlace | None, GradientPlace | None] = (None, None)
+    note: Callable[[Tensor, Tensor], None] | None = None
+    anchor: Tensor | None = None
+    relu: bool = False
+    pool: tuple[Pair, Pair] | None = None
+
+    def computed(self) -> Tensor:
+        """The result [n, B, F, rows, columns], or [B, 1, F, rows, columns]."""
+        y: Tensor = _Compiled.apply(self.x, self.filters, self.bias, self.anchor, self)  # type: ignore[no-untyped-call]
+        return y.movedim(-1, self.samples)
+
+
+class Convolved(Stacked):
+    """The result of a convolution, computed when it is used: what follows may be a part of it."""
+
+    step: Step
+    _rows: Tensor | None
+
+    @staticmethod
+    def of(step: Step, stack: Stack) -> Convolved:
+        batch, (height, width) = step.x.shape[-1], step.geometry.output
+        row = batch * width
+        parts = (step.x, step.filters, step.bias, step.anchor)
+        made: Convolved = Tensor._make_wrapper_subclass(
+            Convolved, (batch if step.samples else 1, step.geometry.filters, height, width),
+            (1, height * row, row, batch), dtype=step.x.dtype, device=step.x.device,
+            requires_grad=any(part is not None and part.requires_grad for part in parts),
+        )  # fmt: skip
+        made.step, made._rows, made.stack, made.gradient = step, None, stack, None
+        return made
+
+    @property
+    def rows(self) -> Tensor:
+        if self._rows is None:
+            self._rows = self.step.computed()
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Tensor) -> None:
+        self._rows = rows
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not computed yet, so that something can become a part of it."""
+        return self._rows is None
+
+
+class _Compiled(torch.autograd.Function):
+    """A step of padded images [n, C, H, W, B], filters and b: [n, F, rows, columns, B]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, anchor: Tensor | None, step: Step
+    ) -> Tensor:
+        geometry = step.geometry
+        y = x.new_empty(len(x), geometry.filters, *geometry.output, x.shape[-1])
+        loops.convolve(x, w.flatten(2), geometry, y)
+        ctx.step, ctx.shape = step, y.shape
+        if step.pool is not None:
+            y, where = loops.pool(y, *step.pool, b, step.relu)
+            ctx.save_for_backward(x, w, y, where)
+            return y
+        if b is not None:
+            y.add_(b[:, :, None, None, None])
+        if step.relu:
+            y.relu_()
+        # Not the result without need: it may be changed in place.
+        ctx.save_for_backward(x, w, *([y] if step.relu else []))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        dy = gradients[0].contiguous()
+        x, w, *results = ctx.saved_tensors
+        step: Step = ctx.step
+        of_x, of_w, of_b, *_ = ctx.needs_input_grad
+        by_x = by_w = by_b = None
+        if of_b:
+            by_b = claimed(step.places[1])
+            by_b = dy.new_empty(len(dy), dy.shape[1]) if by_b is None else by_b
+        if step.pool is not None:
+            dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, by_b)
+        else:
+            if step.relu:
+                dy = torch.ops.aten.threshold_backward(dy, results[0], 0)
+            if by_b is not None:
+                torch.sum(dy, (2, 3, 4), out=by_b)
+        if of_w:
+            by_w = claimed(step.places[0])
+            by_w = w.new_empty(w.shape) if by_w is None else by_w
+            loops.weight_gradients(x, dy, step.geometry, by_w.flatten(2))
+        if step.note is not None:
+            step.note(x, dy)
+        if of_x:
+            by_x = torch.empty_like(x)
+            loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
+        return by_x, by_w, by_b, None, None
+
+
+def noted_convolution(
+    x: Tensor,
+    filters: Tensor,
+    bias: Tensor | None,
+    options: tuple[Pair, Pair, Pair],
+    note: Callable[[Tensor, Tensor, Geometry], None],
+    anchor: Tensor,
+    stack: Stack,
+) -> Any:
+    """A convolution of samples [B, 1, C, H, W] with filters that all have in common.
+
+    Args:
+        x: The samples.
+        filters: [F, C, kh, kw].
+        bias: [F], or None.
+        options: Stride, padding and dilation.
+        note: Takes padded images [1, C, H, W, B], the gradient by their convolutions, and what was
+            computed.
+        anchor: A number that requires a gradient.
+        stack: What the samples have in common.
+
+    Returns:
+        NotImplemented where a library is faster: a function of a sample's shapes, type and device.
+    """
+    small = max(x[0].numel(), filters.numel()) <= CACHED
+    plain = x.dtype == filters.dtype and not torch.is_autocast_enabled(x.device.type)
+    if x.shape[1] != 1 or not (small and plain and loops.supports(x)):
+        return NotImplemented
+    b = None if bias is None else bias[None]
+    step = step_of(x.movedim(0, -1), filters.contiguous()[None], b, *options)
+    if stay_apart(x, math.prod(step.geometry.output), len(filters), step.geometry.taps):
+        return NotImplemented
+
+    def noted(images: Tensor, gradient: Tensor) -> None:
+        note(images, gradient, step.geometry)
+
+    return opened(replace(step, samples=0, note=noted, anchor=anchor), stack)
+
+
+def step_of(
+    x: Tensor, filters: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
+) -> Step:
+    """The convolution of images [k, C, H, W, B]."""
+    top, left = padding
+    x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
+    size = (filters.shape[3], filters.shape[4])
+    rows, columns = (
+        (n - (s - 1) * d - 1) // apart + 1
+        for n, s, d, apart in zip(x.shape[2:4], size, dilation, stride, strict=True)
+    )
+    image = (x.shape[1], x.shape[2], x.shape[3])
+    geometry = Geometry(
+        image, size, stride, dilation, (rows, columns), filters.shape[1], bias is not None
+    )
+    return Step(x.contiguous(), filters, bias, geometry)
+
+
+def opened(step: Step, stack: Stack) -> Stacked:
+    """The result of a step."""
+    # What is computed without gradients stays so, whenever it is used.
+    recorded = torch.is_grad_enabled()
+    return Convolved.of(step, stack) if recorded else Stacked(step.computed(), stack)
+
+
+def is_compiled(x: Tensor, w: Tensor) -> bool:
+    """Whether compiled loops are faster for images [n, B, ...] and filters [n, F, ...]."""
+    plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
+    cached = max(x[0, 0].numel(), w[0].numel()) <= CACHED
+    little = x[0, :, 0].numel() * w[0].numel() <= LITTLE_WORK
+    fits = cached and (x.shape[1] >= SAMPLES or little)
+    return plain and fits and loops.supports(x) and w[0].is_contiguous()
