@@ -274,7 +274,7 @@ def leaks() -> str:
     import tacit
     from tacit.algorithms.private_algorithm import PrivateAlgorithm
     from tacit.auditing.adversary import Adversary
-    from tacit.auditing.result import strongest_leak
+    from tacit.auditing.statements import StrongestLeak
     from tacit.auditing.symbolic.knowledge import Knowledge
     from tacit.auditing.symbolic.leakage import Leakage
     from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -293,7 +293,7 @@ def leaks() -> str:
             algorithm = algorithm.prepared(tacit.Privacy(epsilon=3.0), facts, graph)
         run = run_on_symbols(algorithm, graph, 6, common_start=True)
         cells = [
-            strongest_leak(Leakage(Knowledge(run, Adversary.parse(who)), 0))
+            str(StrongestLeak.of(Leakage(Knowledge(run, Adversary.parse(who)), 0)))
             for who in ("curious(1)", "curious(1,4)", "eavesdropper")
         ]
         words = [f"`{name}`", *(f"`{key} = {_toml(value)}`" for key, value in options.items())]

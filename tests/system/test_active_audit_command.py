@@ -56,22 +56,8 @@ def test_the_bound_names_what_it_is_against(audit):
     assert "whatever malicious clients send" in " ".join(answer.out.split())
 
 
-@pytest.mark.parametrize(
-    ("adversary", "changes", "words"),
-    [
-        ("malicious(0)", (), "Client 0 is corrupt"),
-        ("malicious(1):ecco", (), "Did you mean 'echo'?"),
-        ("malicious(2):isolate", (), "Name a neighbour of the victim: 1, 4."),
-        ("malicious(1):imprint", ("model.name=cnn2",), "does not begin with a linear layer"),
-        ("malicious(1):echo", ("algorithm.name=fedavg",), "no message in which echo is possible"),
-    ],
-)
-def test_bad_requests_exit_with_two(audit, tmp_path, adversary, changes, words):
-    (tmp_path / "active.toml").write_text(
-        CONFIG.replace("hidden = [32]", "") if "model.name=cnn2" in changes else CONFIG
-    )
-    sets = [word for change in changes for word in ("--set", change)]
-    answer = audit(adversary, "--no-attacks", *sets, "--out", "three")
+def test_bad_requests_exit_with_two(audit, tmp_path):
+    answer = audit("malicious(1):ecco", "--no-attacks", "--out", "three")
     assert answer.code == 2
-    assert words in " ".join(answer.err.split())
+    assert "Did you mean 'echo'?" in answer.err
     assert not (tmp_path / "three").exists()

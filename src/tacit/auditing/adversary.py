@@ -107,9 +107,9 @@ class Adversary:
 
     def __or__(self, other: Adversary) -> Adversary:
         """Both adversaries, sharing what they know."""
-        everywhere = any(one.listens and one.edges is None for one in (self, other))
+        everywhere = any(each.listens and each.edges is None for each in (self, other))
         named = (self.edges or frozenset()) | (other.edges or frozenset())
-        behaviours = {one.behaviour for one in (self, other) if one.malicious}
+        behaviours = {each.behaviour for each in (self, other) if each.malicious}
         if len(behaviours) > 1:
             raise Misuse(
                 "The malicious clients of one adversary behave differently.",
@@ -165,8 +165,8 @@ class Adversary:
             return everyone if self.corrupt or sees_server else ~everyone
         sources = message.source.tolist()
         if message.verb == "average":
-            own = torch.tensor([source in self.corrupt for source in sources])
-            return everyone if sees_server else own
+            is_corrupt = torch.tensor([source in self.corrupt for source in sources])
+            return everyone if sees_server else is_corrupt
         if message.target is not None:
             listens = self.listens and not message.private
             ends = zip(sources, message.target.tolist(), strict=True)

@@ -14,7 +14,6 @@ from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.errors import Misuse
 from tacit.engines.setting import Setting
-from tacit.record.transcript import Transcript
 
 
 def choose_adversaries(
@@ -40,11 +39,20 @@ def choose_adversaries(
     """
     victims, transcript = options.victims, options.transcript
     chosen = [
-        _resolved(one, run, victims[0], setting.task.names, remarks, options.report)
-        for one in given or default_adversaries(run, victims[0])
+        _resolved(each, run, victims[0], setting.task.names, remarks, options.report)
+        for each in given or default_adversaries(run, victims[0])
     ]
-    if not given and transcript is not None:
-        chosen = _recorded_adversaries(chosen, transcript, notes)
+    if transcript is not None:
+        insides = set(transcript.keep.insides)
+        missing = [adversary for adversary in chosen if not adversary.corrupt <= insides]
+        if given and missing and options.attacks is not False:
+            raise _not_recorded(missing[0], insides)
+        if not given:
+            notes += [
+                f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
+                for adversary in missing
+            ]
+            chosen = [adversary for adversary in chosen if adversary not in missing]
     _check_adversaries(setting, chosen, victims)
     return chosen
 
@@ -86,17 +94,14 @@ def _resolved(
     return adversary
 
 
-def _recorded_adversaries(
-    chosen: list[Adversary], transcript: Transcript, notes: list[str]
-) -> list[Adversary]:
-    """Those whose state was recorded; a note for each of the others."""
-    insides = set(transcript.keep.insides)
-    notes += [
-        f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
-        for adversary in chosen
-        if not adversary.corrupt <= insides
-    ]
-    return [adversary for adversary in chosen if adversary.corrupt <= insides]
+def _not_recorded(adversary: Adversary, insides: set[int]) -> Misuse:
+    """The error of a transcript that lacks what corrupt clients hold."""
+    missing = sorted(adversary.corrupt - insides)
+    who = ", ".join(map(adversary.name_of, missing))
+    return Misuse(
+        f"{adversary} needs what clients {who} hold, which was not recorded.",
+        f"Record a run with insides = {missing}, or audit its config.toml.",
+    )
 
 
 def _check_adversaries(

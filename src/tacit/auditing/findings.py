@@ -15,7 +15,6 @@ from tacit.auditing.bounds.coalition_bounds import CoalitionBound
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.result import KINDS as CANARIES, CanaryResult, Kind
 from tacit.auditing.client_names import client_name
-from tacit.auditing.sum_verdicts import sum_headline
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.engines.setting import Setting
@@ -66,11 +65,11 @@ class Finding:
 
     @property
     def memberships(self) -> list[MembershipResult]:
-        return [one for one in self.result.memberships if one.victim == self.victim]
+        return [attack for attack in self.result.memberships if attack.victim == self.victim]
 
     @property
     def canaries(self) -> list[CanaryResult]:
-        return [one for one in self.result.canaries if one.victim == self.victim]
+        return [result for result in self.result.canaries if result.victim == self.victim]
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -78,13 +77,20 @@ class Finding:
         proved = [statements.proved(leakage, q) for q in QUESTIONS if leakage.of(q).when]
         measured = [
             *map(str, self.canaries),
-            *(statements.reconstruction(*one) for one in self.reconstructions),
-            *(statements.membership(one, ledger) for one in self.memberships),
+            *(statements.reconstruction(*attack) for attack in self.reconstructions),
+            *(statements.membership(attack, ledger) for attack in self.memberships),
         ]
-        headline = statements.headline(leakage)
-        if ledger.only_sum_of is not None:
-            headline = sum_headline(self.adversary, ledger, leakage.knowledge.run.clients)
-        return Verdict(self.victim, *headline, proved, statements.bounded(ledger), measured)
+        who, members = self.adversary, ledger.only_sum_of
+        if members is None:
+            known = statements.StrongestLeak.of(leakage)
+            headline = known.headline
+            (summary,) = statements.phrases("headline", who=who, known=known)
+        else:
+            clients = leakage.knowledge.run.clients
+            headline = "noisy sum" if len(members) > 1 else "noisy"
+            (summary,) = statements.phrases("sums", who=who, ledger=ledger, clients=clients)
+        bounded = statements.bounded(ledger)
+        return Verdict(self.victim, headline, summary, proved, bounded, measured)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,22 +7,17 @@ Without a proof the answer is never yes. "Not proven" is an answer, too.
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
-
-import numpy as np
-from jinja2 import Template
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer, Level
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE
 from tacit.auditing.findings import Finding, Findings
 from tacit.auditing.scoring.reconstruction import LEVELS as RECONSTRUCTIONS
-from tacit.auditing.statements import NOUNS, image_steps
-from tacit.auditing.sum_verdicts import promise_of
+from tacit.auditing.statements import StrongestLeak, promise_of
 from tacit.auditing.symbolic.exposure import LEVELS
 from tacit.auditing.symbolic.leakage import Leakage
-from tacit.core.templates import environment, paragraphs
+from tacit.core.templates import Phrases
 from tacit.privacy.interpretation import SCALE, in_short, in_words, strength
 from tacit.privacy.planning import round_up
 from tacit.tasks.parts import Parts
@@ -46,7 +41,7 @@ def answer_of(audit: Findings) -> Answer:
 
 def _learnt(found: Finding) -> dict[str, Any]:
     """The best attacks on a victim."""
-    levels, curves = found.levels, [one.roc for one in found.memberships]
+    levels, curves = found.levels, [attack.roc for attack in found.memberships]
     return {
         "found": found,
         "levels": levels,
@@ -76,32 +71,16 @@ def describe_adversary(adversary: Adversary) -> str:
 
 def describe_knowledge(leakage: Leakage) -> str:
     """The most revealing knowledge of an adversary, as the end of a sentence."""
-    victim = leakage.victim_text
-    if leakage.strongest is None:
-        return _say("knows_nothing", victim=victim)[0]
-    question, status = leakage.strongest
-    series = leakage.of(question)
-    if status == "noisy":
-        variances = series.variances[series.indices("noisy")]
-        return _say("knows_noisy", victim=victim, deviation=math.sqrt(float(np.min(variances))))[0]
-    return _say(
-        "knows",
-        question=question,
-        noun=NOUNS[question],
-        victim=victim,
-        share=f"{len(series.indices('exact'))} of {len(series.when)}",
-        others=len(leakage.honest_component) - 1,
-        steps=image_steps(leakage) if question == "image" else "",
-    )[0]
+    return _say("knows", known=StrongestLeak.of(leakage))[0]
 
 
 def _decide(audit: Findings, findings: list[Finding]) -> Decision:
     """The worst finding decides."""
-    if defect := next((one for one in findings if _has_defect(one)), None):
+    if defect := next(filter(_has_defect, findings), None):
         return "no", "refuted", {"found": defect}
-    if found := next((one for one in findings if _is_recovered(one)), None):
+    if found := next(filter(_is_recovered, findings), None):
         return "no", "rebuilt", {"found": found}
-    if gain := next((one for one in audit.gains if one.gains_samples), None):
+    if gain := next((gain for gain in audit.gains if gain.gains_samples), None):
         return "no", "rebuilt_actively", {"gain": gain}
     headlines = {finding.verdict.headline: finding for finding in reversed(findings)}
     worst = LEVELS[0 if audit.exposure is None else int(audit.exposure.levels.max())]
@@ -125,7 +104,7 @@ def _detected(findings: list[Finding]) -> Decision | None:
         for finding in findings
         for attack in finding.memberships
     ]
-    low, auc, found = max(scores, key=lambda one: one[0], default=(0.0, 0.0, None))
+    low, auc, found = max(scores, key=lambda score: score[0], default=(0.0, 0.0, None))
     return None if low < DETECTED else ("leaks", "detected", {"found": found, "auc": auc})
 
 
@@ -175,18 +154,18 @@ def _gap(audit: Findings, findings: list[Finding]) -> Decision | None:
     edges = graph.edges.tolist()
     for victim in audit.victims:
         neighbours = {b if a == victim else a for a, b in edges if victim in (a, b)}
-        seen = [one for one in findings if one.victim == victim]
-        if not any(one.adversary.corrupt & neighbours for one in seen):
+        about = [finding for finding in findings if finding.victim == victim]
+        if not any(finding.adversary.corrupt & neighbours for finding in about):
             return "unproven", "neighbours_unbounded", {"client": audit.name_of(victim)}
     if audit.setting.algorithm.needs_server and not any(
-        one.adversary.is_server for one in findings
+        finding.adversary.is_server for finding in findings
     ):
         return "unproven", "server_unbounded", {}
     unit, parts = findings[0].ledger.unit, task.parts
     units = task.clients
     if unit == "sample" and isinstance(parts, Parts):
         units = int(parts.sizes.sum())
-    delta = max(one.ledger.best.delta for one in findings)
+    delta = max(finding.ledger.best.delta for finding in findings)
     if delta * units >= 1:
         return "unproven", "large_delta", {"delta": delta, "units": f"{units:,}", "unit": unit}
     return None
@@ -194,7 +173,7 @@ def _gap(audit: Findings, findings: list[Finding]) -> Decision | None:
 
 def _why_no_proof(audit: Findings, findings: list[Finding]) -> str:
     """Why bounds do not cover the run; "" if they do."""
-    missing = next((one for one in findings if not _is_proof(one)), None)
+    missing = next((finding for finding in findings if not _is_proof(finding)), None)
     if missing is None:
         return ""
     if IDEAL_NOISE in missing.ledger.best.assumptions:
@@ -234,7 +213,7 @@ def _guarantee(audit: Findings, findings: list[Finding]) -> list[str]:
     for (epsilon, delta), several in sorted(bounded.items(), key=lambda item: -item[0][0]):
         rounded, unit = _rounded(epsilon), several[0].ledger.unit
         meaning = in_words(rounded, delta, unit) if rounded == worst else in_short(rounded, delta)
-        meanings.append((join([lower_first(_who(one)) for one in several]), meaning))
+        meanings.append((join([lower_first(_who(finding)) for finding in several]), meaning))
     return _say(
         "guarantee",
         unbounded=[(why, join(who)) for why, who in unbounded.items()],
@@ -248,9 +227,9 @@ def _guarantee(audit: Findings, findings: list[Finding]) -> list[str]:
 def _coalitions(audit: Findings) -> list[tuple[int, int, str]]:
     """The smallest and largest coalitions with the same worst ε, if they learn noisy sums only."""
     worst: dict[int, float] = {}
-    for one in audit.coalitions:
-        size = len(one.example)
-        worst[size] = max(worst.get(size, 0.0), one.bound.epsilon)
+    for coalition in audit.coalitions:
+        size = len(coalition.example)
+        worst[size] = max(worst.get(size, 0.0), coalition.bound.epsilon)
     sizes: dict[str, list[int]] = {}
     for size, epsilon in sorted(worst.items()):
         sizes.setdefault(_number(epsilon), []).append(size)
@@ -260,7 +239,7 @@ def _coalitions(audit: Findings) -> list[tuple[int, int, str]]:
 def _limits(audit: Findings) -> list[str]:
     return _say(
         "limits",
-        who=[lower_first(describe_adversary(one.adversary)) for one in audit.results],
+        who=[lower_first(describe_adversary(result.adversary)) for result in audit.results],
         victims=[audit.name_of(victim) for victim in audit.victims],
         clients=audit.setting.graph.clients,
         iterations=audit.iterations,
@@ -292,32 +271,12 @@ def _is_proof(finding: Finding) -> bool:
 
 def _has_defect(finding: Finding) -> bool:
     """Whether canaries contradict the bound; those of one run are no trials of it."""
-    return any(one.is_defect for one in finding.canaries if one.kind != "sample")
+    return any(result.is_defect for result in finding.canaries if result.kind != "sample")
 
 
 def _is_recovered(finding: Finding) -> bool:
     """Whether an attack rebuilt at least one sample."""
     return any(level in ("recovered", "recovered in part") for level in finding.levels)
-
-
-def _say(macro: str, **values: object) -> list[str]:
-    """The paragraphs of a macro of the template."""
-    return paragraphs(_template(), macro, **values)
-
-
-@cache
-def _template() -> Template:
-    templates = environment(
-        "tacit.auditing",
-        capital=capital,
-        epsilon=_number,
-        join_words=join,
-        knows=describe_knowledge,
-        lower_first=lower_first,
-        rebuilt=_is_recovered,
-        who=_who,
-    )
-    return templates.get_template("answer.txt.jinja")
 
 
 def join(items: list[str]) -> str:
@@ -341,3 +300,16 @@ def lower_first(text: str) -> str:
 
 def capital(text: str) -> str:
     return text[0].upper() + text[1:]
+
+
+_say = Phrases(
+    "tacit.auditing",
+    "answer.txt.jinja",
+    capital=capital,
+    epsilon=_number,
+    join_words=join,
+    knows=describe_knowledge,
+    lower_first=lower_first,
+    rebuilt=_is_recovered,
+    who=_who,
+)

@@ -116,7 +116,7 @@ def audit_one_run(
 def _remarks(setting: Setting, mismatches: Sequence[Mismatch], line: Line | None) -> list[str]:
     """What a reader must know about the run before any adversary."""
     task = setting.task
-    remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
+    remarks = [f"{mismatch.what}: it is left out of what is proved" for mismatch in mismatches]
     if line is not None:
         remarks.append(f"the first step that is not linear is {line}. {REMEDY.rstrip('.')}")
     remarks += setting.algorithm.audit_remarks(setting.graph)
@@ -190,11 +190,11 @@ def _coalitions(
     if all(ledger.only_sum_of is None for result in results for ledger in result.ledgers):
         return []
     options.report("bounding what coalitions learn", 0, 1)
-    found = coalition_bounds(setting, options.steps or options.iterations, options.delta)
-    shown = {len(one.example) for one in found}
-    if found and (missing := sorted(set(range(1, setting.graph.clients)) - shown)):
+    bounds = coalition_bounds(setting, options.steps or options.iterations, options.delta)
+    shown = {len(bound.example) for bound in bounds}
+    if bounds and (missing := sorted(set(range(1, setting.graph.clients)) - shown)):
         remarks.append(f"coalitions of {missing[0]} to {missing[-1]} clients are not all shown")
-    return found
+    return bounds
 
 
 def record_iterations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +13,6 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.answer import Answer
 from tacit.auditing.findings import Finding, Findings
 from tacit.auditing.judgement import answer_of
-from tacit.auditing.sum_verdicts import sum_summary
-from tacit.auditing.symbolic.leakage import Leakage
 from tacit.core.notebooks import html_table
 from tacit.core.version import __version__
 
@@ -35,6 +34,14 @@ ASSUMPTIONS = (
     "Keys of masks and private channels stay secret.",
 )
 MOST_SENTENCES = 4  # of a summary
+SEVERITY = {
+    "recovered": 4,
+    "exposed": 3,
+    "partly exposed": 2,
+    "noisy": 1,
+    "noisy sum": 0,
+    "nothing proved": 0,
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,8 +49,8 @@ class Audit(Findings):
     """What leaks in a run. `print(audit)` shows the verdicts, without data of victims."""
 
     def __repr__(self) -> str:
-        found = [one.verdict.headline for one in self.findings]
-        counts = ", ".join(f"{found.count(one)} {one}" for one in dict.fromkeys(found))
+        counted = Counter(finding.verdict.headline for finding in self.findings)
+        counts = ", ".join(f"{count} {headline}" for headline, count in counted.items())
         return f"Audit({self.setting.algorithm.name}, {self.iterations} iterations: {counts})"
 
     def _repr_html_(self) -> str:
@@ -90,7 +97,7 @@ class Audit(Findings):
             "names": list(setting.task.names),
             "adversaries": [result.as_dict() for result in self.results],
             "active": [gain.as_dict() for gain in self.gains],
-            "coalitions": [one.as_dict() for one in self.coalitions],
+            "coalitions": [bound.as_dict() for bound in self.coalitions],
             "exposure": None if self.exposure is None else self.exposure.as_dict(),
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
@@ -99,58 +106,39 @@ class Audit(Findings):
 
 
 def _plain_summary(audit: Audit) -> str:
-    if all(found.ledger.only_sum_of is not None for found in audit.findings):
-        shared = audit.setting.graph.clients, audit.iterations, audit.setting.algorithm
+    if all(finding.ledger.only_sum_of is not None for finding in audit.findings):
         sentences = [
-            sum_summary(one.adversary, one.ledger, *shared, one.result.canaries_of("gradient"))
-            for one in audit.findings
+            statements.phrases(
+                "guaranteed_sums",
+                learns=finding.verdict.summary,
+                ledger=finding.ledger,
+                scope=statements.covered(finding.ledger, audit.iterations),
+                budget=audit.setting.algorithm.budget,
+                canaries=[result for result in finding.canaries if result.kind == "gradient"],
+            )[0]
+            for finding in audit.findings
         ]
         return " ".join(dict.fromkeys(sentences[:MOST_SENTENCES]))
-    ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "noisy sum": 0, "nothing proved": 0}
-
-    def severity(found: Finding) -> tuple[int, float]:
-        rank = 4 if "recovered" in found.levels else ranks[found.verdict.headline]
-        return rank, -_effort(found.adversary)
-
     # The worst finding; of equal ones, that of the adversary that needs the least.
-    worst = max(audit.findings, key=severity)
-    (rank, _), ledger = severity(worst), worst.ledger
-    who, victim = _who(worst.adversary), f"client {audit.name_of(worst.victim)}"
-    if rank == 4:
-        return f"{who} can reconstruct training data of {victim}."
-    if rank == 3:
-        return f"{who} can compute gradients of {victim} exactly; data can be read from them."
-    if rank == 2:
-        return f"{who} can compute parts of what the gradients of {victim} say, exactly."
-    bound = ledger.best
-    if math.isinf(bound.epsilon):
-        return f"Nothing exact was found about {victim}, and nothing is guaranteed."
-    steps = audit.iterations if ledger.whole_run is None else ledger.run_steps
-    which = "first" if ledger.whole_run is None else "whole run of"
-    scope = f"for the {which} {steps:,} iterations"
-    return f"Nothing exact is known about {victim}: {bound.statement} {scope}."
+    worst = max(
+        audit.findings, key=lambda found: (SEVERITY[_headline(found)], -_effort(found.adversary))
+    )
+    ledger = worst.ledger
+    (sentence,) = statements.phrases(
+        "worst",
+        headline=_headline(worst),
+        who=worst.adversary,
+        victim=worst.leakage.victim_text,
+        bound=ledger.best.statement if math.isfinite(ledger.best.epsilon) else "",
+        scope=statements.covered(ledger, audit.iterations),
+    )
+    return sentence
+
+
+def _headline(finding: Finding) -> str:
+    return "recovered" if "recovered" in finding.levels else finding.verdict.headline
 
 
 def _effort(adversary: Adversary) -> float:
     """How hard it is to be this adversary: to be one client is easier than to tap all edges."""
     return len(adversary.corrupt) or 1.5
-
-
-def _who(adversary: Adversary) -> str:
-    """An adversary in words."""
-    count = len(adversary.corrupt)
-    if adversary.is_server:
-        return "The server"
-    if count == 0:
-        return "An eavesdropper"
-    return "One client" if count == 1 else f"{count} clients together"
-
-
-def strongest_leak(leakage: Leakage) -> str:
-    """The most that the adversary learns about the victim's gradients, in a few words."""
-    if leakage.strongest is None:
-        return "no linear leak"
-    question, status = leakage.strongest
-    if question == "image":
-        return f"output of {statements.image_steps(leakage)}"
-    return f"{status} {statements.NOUNS[question]}"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from tacit.algorithms.algorithm import Algorithm
+from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
+from tacit.core.templates import Phrases
+from tacit.privacy.planning import epsilon_text
 
 Headline = Literal["exposed", "partly exposed", "noisy", "noisy sum", "nothing proved"]
 GAINS = 12  # combinations that the printed range of gains is taken from
@@ -27,46 +33,88 @@ NOUNS: dict[Question, str] = {
 }
 
 
-def image_steps(leakage: Leakage) -> str:
-    """The non-linear steps with exactly known results on the victim's gradients."""
-    exact = leakage.of("image").indices("exact")
-    return ", ".join(sorted({leakage.images[index].tag for index in exact}))
+def _named(clients: Sequence[int], adversary: Adversary) -> str:
+    return f"{{{', '.join(map(adversary.name_of, clients))}}}"
 
 
-def headline(leakage: Leakage) -> tuple[Headline, str]:
-    who, victim = leakage.knowledge.adversary, leakage.victim_text
-    if leakage.strongest is None:
-        known = f"{who} computes no gradient of {victim} by linear combinations"
-        return "nothing proved", f"{known}; other attacks are not ruled out"
-    question, _ = leakage.strongest
-    series = leakage.of(question)
-    exact, count = len(series.indices("exact")), len(series.when)
-    computed = f"{who} computes {exact} of {count} {NOUNS[question]} of {victim} exactly"
-    if question == "gradient" and exact:
-        return "exposed", computed
-    if question == "update":
-        return "exposed", f"{computed}; an update is the sum of the gradients of one iteration"
-    if question == "image":
-        known = f"{who} knows the output of {image_steps(leakage)} for gradients of {victim}"
-        return "partly exposed", f"{known} exactly; what it reveals depends on these steps"
-    noise = ""
-    gradients = leakage.of("gradient")
-    if noisy := gradients.indices("noisy"):
-        least = math.sqrt(float(np.min(gradients.variances[noisy])))
-        noise = f"; gradients only with noise of standard deviation {least:.3g} or more"
-    if question == "difference":
-        return "partly exposed", computed + noise
-    if question in ("combination", "group"):
-        shown = format_terms(*leakage.terms(question, series.indices("exact")[0]), who.names)
-        whose = f"gradients of {victim}" + (" and other clients" if question == "group" else "")
-        known = f"{who} computes {exact} combination{'s' * (exact > 1)} of {whose} exactly"
-        return "partly exposed", f"{known}, such as {shown}{noise}"
-    if question == "sum":
-        count = len(leakage.honest_component) - 1
-        others = f"{count} other client{'s' if count > 1 else ''}"
-        known = f"{who} computes the sum of the gradients of {victim} and {others} exactly"
-        return "partly exposed", known + noise
-    return "noisy", f"{who} computes no gradient, difference or sum of {victim} exactly{noise}"
+phrases = Phrases("tacit.auditing", "statements.txt.jinja", epsilon=epsilon_text, named=_named)
+
+
+@dataclass(frozen=True)
+class StrongestLeak:
+    """The most revealing knowledge of an adversary about a victim, as templates say it."""
+
+    victim: str
+    question: Question | None = None  # None: nothing is known
+    status: str = ""  # exact or noisy
+    exact: int = 0  # how many answers are exact, of `count`
+    count: int = 0
+    deviation: float | None = None  # of the least noisy gradient; None if none is noisy
+    others: int = 0  # other clients in a sum
+    example: str = ""  # a combination
+    steps: str = ""  # non-linear ones with known results
+
+    @classmethod
+    def of(cls, leakage: Leakage) -> StrongestLeak:
+        if leakage.strongest is None:
+            return cls(leakage.victim_text)
+        question, status = leakage.strongest
+        series, gradients = leakage.of(question), leakage.of("gradient")
+        exact, noisy = series.indices("exact"), gradients.indices("noisy")
+        example = ""
+        if question in ("combination", "group"):
+            names = leakage.knowledge.adversary.names
+            example = format_terms(*leakage.terms(question, exact[0]), names)
+        return cls(
+            leakage.victim_text,
+            question,
+            status,
+            len(exact),
+            len(series.when),
+            math.sqrt(float(np.min(gradients.variances[noisy]))) if noisy else None,
+            len(leakage.honest_component) - 1 if question == "sum" else 0,
+            example,
+            ", ".join(sorted({leakage.images[index].tag for index in exact}))
+            if question == "image"
+            else "",
+        )
+
+    @property
+    def noun(self) -> str:
+        return "" if self.question is None else NOUNS[self.question]
+
+    @property
+    def headline(self) -> Headline:
+        if self.question is None:
+            return "nothing proved"
+        if self.status == "noisy":
+            return "noisy"
+        return "exposed" if self.question in ("gradient", "update") else "partly exposed"
+
+    def __str__(self) -> str:
+        """In a few words."""
+        if self.question is None:
+            return "no linear leak"
+        if self.question == "image":
+            return f"output of {self.steps}"
+        return f"{self.status} {self.noun}"
+
+
+def covered(ledger: Ledger, iterations: int) -> str:
+    """The iterations that the best bound of a ledger covers."""
+    if ledger.whole_run is not None and ledger.run_steps is not None:
+        return f"the whole run of {ledger.run_steps:,} iterations"
+    return f"the first {iterations:,} iterations"
+
+
+def promise_of(algorithm: Algorithm, clients: int) -> str:
+    """What an algorithm has promised, in one sentence; "" if nothing."""
+    budget = algorithm.budget
+    if budget is None:
+        return ""
+    return (
+        f"Promised: ε ≤ {budget.epsilon:g} at δ = {budget.delta:g}, {budget.assumption(clients)}."
+    )
 
 
 def proved(leakage: Leakage, question: Question) -> str:

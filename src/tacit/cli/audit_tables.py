@@ -101,7 +101,7 @@ def print_gains(audits: dict[str, Audit], console: Console) -> None:
 
 def _coalitions(audit: Audit) -> Table:
     """ε against coalitions of every size."""
-    from tacit.auditing.sum_verdicts import promise_of
+    from tacit.auditing.statements import promise_of
     from tacit.report.audit_sections import coalitions_table
 
     found = coalitions_table(audit)

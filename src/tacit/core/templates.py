@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -25,6 +26,20 @@ def environment(package: str, **filters: Callable[..., Any]) -> Environment:
     )
     made.filters |= filters
     return made
+
+
+class Phrases:
+    """What the macros of one template say: `phrases("macro", …)` gives its paragraphs."""
+
+    def __init__(self, package: str, name: str, **filters: Callable[..., Any]) -> None:
+        self._package, self._name, self._filters = package, name, filters
+
+    @cached_property
+    def _template(self) -> Template:
+        return environment(self._package, **self._filters).get_template(self._name)
+
+    def __call__(self, macro: str, **values: object) -> list[str]:
+        return paragraphs(self._template, macro, **values)
 
 
 def paragraphs(template: Template, macro: str, **values: object) -> list[str]:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, cast, get_type_hints
-
-from jinja2 import Template
 
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of
@@ -36,7 +33,7 @@ from tacit.config.own_data import check_disclosure
 from tacit.config.variants import make_variant
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace
-from tacit.core.templates import environment, paragraphs
+from tacit.core.templates import Phrases
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget
 from tacit.privacy.interpretation import VACUOUS, strength
@@ -50,47 +47,35 @@ FACTORS = (10, 100, 1_000, 10_000)  # of noise
 PROMISED = 3.0  # ε of candidates that can keep a promise
 # The output of a non-linear step reveals what that step reveals: worse than a sum, at most.
 OUTPUT_RANK = LEVELS.index("difference")
+_say = Phrases(
+    "tacit.experiment", "alternatives.txt.jinja", epsilon=epsilon_text, strength=strength
+)
 
 
 @dataclass(frozen=True)
 class Knows:
-    """What one adversary learns.
+    """What one adversary learns."""
 
-    Attributes:
-        rank: Of its best leak.
-        leak: The same in words.
-        epsilon: ε of the whole run, if it is proved.
-        ideal_epsilon: The same for ideal real-valued noise, if it is proved for that only.
-    """
-
-    rank: int
-    leak: str
-    epsilon: float
-    ideal_epsilon: float = math.inf
+    rank: int  # of its best leak
+    leak: str  # the same in words
+    epsilon: float = math.inf  # of the whole run, if it is proved
+    is_ideal: bool = False  # proved for ideal real-valued noise only
 
     @property
     def is_bounded(self) -> bool:
         return math.isfinite(self.epsilon)
 
     @property
-    def is_bounded_ideally(self) -> bool:
-        return math.isfinite(self.ideal_epsilon)
-
-    @property
-    def is_guaranteed(self) -> bool:
-        return self.epsilon < VACUOUS
-
-    @property
     def badness(self) -> tuple[int, float]:
         """A guarantee that means something is better than any leak that is not proved."""
-        return (0, self.epsilon) if self.is_guaranteed else (1 + self.rank, 0.0)
+        is_guaranteed = self.epsilon < VACUOUS and not self.is_ideal
+        return (0, self.epsilon) if is_guaranteed else (1 + self.rank, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """An algorithm with options, and how a configuration gets it."""
 
-    label: str
     changes: str  # what to write into the configuration
     algorithm: Algorithm
     graph: Graph
@@ -131,7 +116,7 @@ def _others(audit: Audit, experiment: Experiment, report: Progress) -> list[str]
     if not honest:
         return []
     examination = Examination(experiment, adversaries, honest[0])
-    audited = Candidate("", "", experiment.algorithm, experiment.graph, True)
+    audited = Candidate("", experiment.algorithm, experiment.graph, True)
     now = examination.knows(audited, audit.iterations)
     before = [knows.badness for knows in now]
     worst = [knows.rank for knows in now]
@@ -189,7 +174,7 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
             change = "" if name == own else f'algorithm.name = "{name}"'
             switch = f"algorithm.{option} = true" if option else ""
             changes = ", ".join(filter(None, (change, switch))) + promise
-            yield Candidate(label, changes, algorithm, experiment.graph, name == own)
+            yield Candidate(changes, algorithm, experiment.graph, name == own)
 
 
 def _more_neighbours(experiment: Experiment) -> Iterator[Candidate]:
@@ -207,7 +192,7 @@ def _more_neighbours(experiment: Experiment) -> Iterator[Candidate]:
         algorithm.check_graph(other)
     except Misuse:
         return
-    yield Candidate(experiment.algorithm.name, 'graph.kind = "complete"', algorithm, other, True)
+    yield Candidate('graph.kind = "complete"', algorithm, other, True)
 
 
 def _delta(experiment: Experiment) -> float:
@@ -240,20 +225,25 @@ class Examination:
         found = []
         leakages = self.leakages(candidate, iterations)
         for adversary, leakage in zip(self.adversaries, leakages, strict=True):
-            rank, bound = _rank(leakage), None
-            if rank <= LEVELS.index("noisy"):
-                algorithm, graph = candidate.algorithm, candidate.graph
-                bound = _bound(self.experiment, algorithm, graph, adversary, self.victim, delta)
-            epsilon = ideal = math.inf
-            if bound is not None and IDEAL_NOISE in bound.assumptions:
-                ideal = bound.epsilon
-            elif bound is not None:
-                epsilon = bound.epsilon
             leak = describe_knowledge(leakage).replace(
                 f"see gradients of {leakage.victim_text} ", "see its gradients "
             )
-            found.append(Knows(rank, leak, epsilon, ideal))
+            knows = Knows(_rank(leakage), leak)
+            if knows.rank <= LEVELS.index("noisy"):
+                bound = _bound(self.experiment, candidate, adversary, self.victim, delta)
+                if bound is not None:
+                    is_ideal = IDEAL_NOISE in bound.assumptions
+                    knows = replace(knows, epsilon=bound.epsilon, is_ideal=is_ideal)
+            found.append(knows)
         return found
+
+
+def _bound(
+    experiment: Experiment, candidate: Candidate, adversary: Adversary, victim: int, delta: float
+) -> Bound | None:
+    """ε of the whole run with another algorithm or graph, if it is proved."""
+    threat = Threat.of(experiment.setting, adversary, victim, delta)
+    return whole_run_bound(candidate.algorithm, candidate.graph, threat, experiment.steps)
 
 
 def _rank(leakage: Leakage) -> int:
@@ -261,19 +251,6 @@ def _rank(leakage: Leakage) -> int:
         return 0
     level = LEVEL_OF.get(leakage.strongest)
     return OUTPUT_RANK if level is None else LEVELS.index(level)
-
-
-def _bound(
-    experiment: Experiment,
-    algorithm: Algorithm,
-    graph: Graph,
-    adversary: Adversary,
-    victim: int,
-    delta: float,
-) -> Bound | None:
-    """ε of the whole run with another algorithm or graph, if it is proved."""
-    threat = Threat.of(experiment.setting, adversary, victim, delta)
-    return whole_run_bound(algorithm, graph, threat, experiment.steps)
 
 
 def _describe(
@@ -351,9 +328,8 @@ def _more_noise(
         changed = {
             option: replace(noise, scale=factor * noise.scale) for option, noise in noises.items()
         }
-        changed_algorithm = replace(cast(Any, algorithm), **changed)
-        graph = experiment.graph
-        bound = _bound(experiment, changed_algorithm, graph, adversary, victim, delta)
+        louder = Candidate("", replace(cast(Any, algorithm), **changed), experiment.graph, True)
+        bound = _bound(experiment, louder, adversary, victim, delta)
         if bound is None:
             return []
         found = bound.epsilon
@@ -370,14 +346,3 @@ def _more_noise(
     if not noises:
         return []
     return _say("no_noise_helps", factor=FACTORS[-1], epsilon=found, who=_who(adversary))
-
-
-def _say(macro: str, **values: object) -> list[str]:
-    """The paragraphs of a macro of the template."""
-    return paragraphs(_template(), macro, **values)
-
-
-@cache
-def _template() -> Template:
-    templates = environment("tacit.experiment", epsilon=epsilon_text, strength=strength)
-    return templates.get_template("alternatives.txt.jinja")

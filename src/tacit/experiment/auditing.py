@@ -214,8 +214,6 @@ def audit(
             with_positions(given, names) if isinstance(given, str) else given
             for given in adversaries
         ]
-    if transcript is not None and not isinstance(subject, Run):
-        _check_held(transcript, adversaries or (), names)
     if iterations is None:
         recorded = steps if transcript is None else transcript.last_tick
         iterations = max(1, min(10, steps, recorded))
@@ -383,22 +381,3 @@ def _write_files(
     else:
         write_text(page, audit_page(audit, stored, title))
     return numbers, page
-
-
-def _check_held(
-    transcript: Transcript, adversaries: Sequence[Adversary | str], names: tuple[str, ...]
-) -> None:
-    """Raise Misuse early if a transcript lacks what corrupt clients hold."""
-    for given in adversaries:
-        if isinstance(given, str) and given.strip().startswith("worst"):
-            continue  # Its members are not known yet.
-        adversary = Adversary.parse(given) if isinstance(given, str) else given
-        adversary = replace(adversary, names=names)
-        if adversary.malicious:
-            continue  # Its run is another one.
-        if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):
-            who = ", ".join(map(adversary.name_of, missing))
-            raise Misuse(
-                f"{adversary} needs what clients {who} hold, which was not recorded.",
-                f"Record a run with insides = {missing}, or audit its config.toml.",
-            )

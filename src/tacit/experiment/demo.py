@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.auditing.judgement import answer_of
-from tacit.auditing.result import Audit, strongest_leak
+from tacit.auditing.result import Audit
+from tacit.auditing.statements import StrongestLeak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
@@ -173,7 +174,7 @@ def audit_sentences(audits: dict[str, Audit]) -> list[str]:
     guarantees = []
     for name, found in audits.items():
         for result, several in zip(found.results, leaks.values(), strict=True):
-            several.append(f"{name}: {strongest_leak(result.leakage[0])}")
+            several.append(f"{name}: {StrongestLeak.of(result.leakage[0])}")
         alone, together = (result.ledgers[0].best for result in found.results)
         if math.isfinite(alone.epsilon):
             guarantees.append(

@@ -17,7 +17,7 @@ from tacit.auditing.client_names import client_name
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.judgement import answer_of
 from tacit.auditing.result import ASSUMPTIONS, Audit
-from tacit.auditing.sum_verdicts import promise_of
+from tacit.auditing.statements import promise_of
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.privacy.planning import epsilon_text
 from tacit.report import audit_figures as figures

@@ -10,7 +10,7 @@ import tacit
 from support.suited import guaranteed, made
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.result import strongest_leak
+from tacit.auditing.statements import StrongestLeak
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -38,7 +38,7 @@ def test_every_cell_is_what_the_audit_finds(name, options, cells):
     algorithm = guaranteed(made(ALGORITHMS[name], **options), GRAPH)
     run = run_on_symbols(algorithm, GRAPH, 6, common_start=True)
     known = [Knowledge(run, Adversary.parse(text)) for text in ADVERSARIES]
-    assert tuple(strongest_leak(Leakage(knowledge, 0)) for knowledge in known) == cells
+    assert tuple(str(StrongestLeak.of(Leakage(knowledge, 0))) for knowledge in known) == cells
 
 
 def test_every_algorithm_is_in_the_table():

@@ -15,6 +15,7 @@ from tacit.record.transcript import Keep
 from tacit.record.unknowns import Unknown
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
+COMPLETE = tacit.Topology.complete(5).mixing("metropolis", lazy=True)
 STEPS = 5
 
 
@@ -64,6 +65,7 @@ def test_a_gradient_a_difference_a_sum_and_a_model():
     model = evidence(one, "model", 1, transcript)
     torch.testing.assert_close(model.values, numbers(LPPA, [1]).of("theta")[1].rows[0])
     assert (model.terms, model.points) == ((), None)
+    assert str(model) == "model of client 0"
 
 
 def test_where_the_gradient_was_taken_is_known_where_the_model_is():
@@ -124,8 +126,9 @@ def test_float32_messages_give_float64_evidence():
         lambda: numbers(LPPA, [1], tags=("gamma",)),
         lambda: numbers(LPPA, [1], clients=(1,)),
         lambda: numbers(tacit.LPPA(lr=0.1, masks="sent"), [1]),
+        lambda: numbers(LPPA, [1], graph=COMPLETE),
     ],
-    ids=["algorithm", "shorter", "longer", "some tags", "some clients", "sent masks"],
+    ids=["algorithm", "shorter", "longer", "some tags", "some clients", "sent masks", "graph"],
 )
 def test_the_transcript_of_another_run_is_refused(other):
     with pytest.raises(Misuse, match=r"other messages.*same run, recorded with the same bounds"):
@@ -163,23 +166,6 @@ def test_an_empty_combination_is_zero():
     zero = know.estimate(know.vector()).combination
     assert (zero.messages, zero.own) == ((), ())
     assert apply_combination(zero, know, numbers(LPPA, [1])).item() == 0
-
-
-def test_a_transcript_of_another_graph_is_refused():
-    complete = tacit.Topology.complete(5).mixing("metropolis", lazy=True)
-    task = tacit.quadratic(torch.eye(2).double().repeat(5, 1, 1), torch.ones(5, 2).double())
-    transcript = tacit.run(
-        task, LPPA, complete, steps=STEPS, transcript=Keep(insides=(1, 4))
-    ).transcript
-    with pytest.raises(Misuse, match="other messages than a run of this algorithm on this graph"):
-        evidence(found(LPPA, "curious(1,4)"), "gradient", 0, transcript)
-
-
-def test_the_text_of_a_model():
-    assert (
-        str(evidence(found(LPPA, "curious(1)"), "model", 0, numbers(LPPA, [1])))
-        == "model of client 0"
-    )
 
 
 MATRIX = tacit.MatrixStep(deviation=1.0, off_diagonal=0.5)

@@ -300,6 +300,7 @@ def test_another_models_observation_is_refused():
         (lambda w: Observation.gradient(w, w / 0), "not finite"),
         (lambda w: total(w, w), "shape (2, 5)"),
         (lambda w: Observation.single(w[:, None], w.new_ones(2), w, True), "coefficients"),
+        (lambda w: Observation(w[:, None], w.new_ones(1, 1), w[:, None], (1,)), "batches [1]"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(make, message):

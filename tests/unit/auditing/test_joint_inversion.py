@@ -1,18 +1,15 @@
 """Inversion of several values that are known together: changes of gradients and their sum."""
 
-import pytest
 import torch
 from torch import nn
 from torch.func import grad
 from torch.nn import functional
 
 from tacit.auditing.attacks.data_spec import DataSpec
-from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, MatchingProblems
-from tacit.auditing.attacks.guesses import GuessLayout
+from tacit.auditing.attacks.gradient_matching import L2
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SHAPE, CLASSES, VICTIMS, CLIENTS, BATCH = (1, 3, 3), 3, 2, 2, 2
@@ -52,58 +49,10 @@ def seen():
 
 
 SPEC = DataSpec(SHAPE, BATCH, CLASSES)
-LAYOUT = GuessLayout(CLIENTS, SPEC, soft=False)
-
-
-def matching(objective):
-    labels = truth()[1][:, None]
-    return MatchingProblems(LOSS, seen(), objective, LAYOUT, labels, torch.arange(VICTIMS), 1)
-
-
-def guess():
-    drawn = torch.rand(
-        VICTIMS, LAYOUT.width, generator=torch.Generator().manual_seed(6), dtype=torch.float64
-    )
-    return drawn, torch.arange(VICTIMS)
-
-
-@pytest.mark.parametrize(
-    "objective", [L2(), L2(relative=True, total_variation=0.1), CosineDistance()]
-)
-def test_the_joint_loss_is_the_mean_over_changes_and_the_sum(objective):
-    rows, which = guess()
-    x, (_, y), known = LAYOUT.inputs(rows), truth(), seen()
-    after, before = gradients(weights("later"), x, y), gradients(weights("earlier"), x, y)
-    by_hand = [
-        sum(
-            [
-                objective(after[v, k] - before[v, k], known.values[v, k], x[v].flatten(0, 1))
-                for k in range(2)
-            ],
-            objective(before[v].sum(0), known.values[v, 2], x[v].flatten(0, 1)),
-        )
-        / 3
-        for v in range(VICTIMS)
-    ]
-    values, _ = matching(objective)(rows, which)
-    torch.testing.assert_close(values, torch.stack(by_hand))
-
-
-def test_its_gradient_against_finite_differences():
-    objective = matching(L2())
-    rows, which = guess()
-    _, slopes = objective(rows, which)
-    for place in (0, 7, LAYOUT.width - 1):
-        step = torch.zeros_like(rows)
-        step[:, place] = 1e-5
-        up, down = objective(rows + step, which)[0], objective(rows - step, which)[0]
-        torch.testing.assert_close(slopes[:, place], (up - down) / 2e-5, rtol=1e-5, atol=1e-9)
 
 
 def test_the_truth_matches_and_is_found():
     x, y = truth()
-    at_truth, _ = matching(L2())(x.flatten(1), torch.arange(VICTIMS))
-    assert float(at_truth.max()) < 1e-25
     search = {"matching_loss": L2(relative=True), "optimiser": LBFGS(300)}
     found = invert(LOSS, seen(), SPEC, labels=y, restarts=2, **search)
     assert found.inputs.shape == x.shape
@@ -127,19 +76,3 @@ def test_a_joint_observation_of_one_value():
 def test_labels_are_searched_where_they_are_not_given():
     found = invert(LOSS, seen(), SPEC, restarts=1, optimiser=LBFGS(2))
     assert found.labels.shape == (VICTIMS, CLIENTS, BATCH)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda w: Observation(w, w.new_ones(1, 3), w[:, :1], (0, 2, 2)), "batches [0, 2, 2]"),
-        (lambda w: Observation(w, w.new_ones(1, 3), w[:, :1], (0, 0)), "batches [0, 0]"),
-        (lambda w: Observation(w, w.new_ones(3), w[:, :1], (0, 0, 0)), "coefficients"),
-        (lambda w: Observation(w, w.new_ones(1, 3), w[:, 0], (0, 0, 0)), "values"),
-    ],
-)
-def test_observations_that_do_not_fit_are_refused(make, message):
-    with pytest.raises(Misuse) as refusal:
-        make(torch.ones(2, 3, 5, dtype=torch.float64))
-    assert message in refusal.value.problem
-    assert refusal.value.remedy

@@ -72,17 +72,6 @@ def test_quadratics_end_at_their_minimisers():
     assert found.iterations.max() < 150
 
 
-def test_rosenbrock_ends_in_its_valley():
-    found = EXACT.minimise(1.5 * normal(12, 4), with_autograd(rosenbrock))
-    near = (found.x - 1).abs().amax(1) < 1e-5
-    local = (found.x - torch.tensor([-0.7757, 0.6131, 0.3821, 0.1460])).abs().amax(
-        1
-    ) < 1e-3  # its other minimum
-    assert bool((near | local).all())
-    assert int(near.sum()) >= 8
-    assert found.evaluations.double().mean() < 120
-
-
 @pytest.mark.parametrize("history", [5, 100])
 @pytest.mark.parametrize("kind", ["regressions", "rosenbrock"])
 def test_the_same_path_as_torchs_lbfgs(kind, history):

@@ -11,8 +11,8 @@ from support.suited import guaranteed, suited
 from support.written import FromFirstModels
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.diffusion import ModelState
-from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, Substitute, substitutes
+from tacit.auditing.active.comparison import bound_for_any_rows
 from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence

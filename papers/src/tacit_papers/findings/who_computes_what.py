@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.bounds.whole_run import whole_run_bound
-from tacit.auditing.statements import image_steps
+from tacit.auditing.statements import StrongestLeak
 from tacit.auditing.symbolic.coalitions import worst_coalition
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
@@ -119,22 +119,20 @@ class ProvenKnowledge:
 
 def in_words(leakage: Leakage) -> str:
     """The strongest exact statement, else what is left under noise."""
-    if leakage.strongest is None:
-        return "nothing"
-    question, status = leakage.strongest
-    series = leakage.of(question)
-    exact, count = len(series.indices("exact")), len(series.when)
-    match question:
-        case "gradient" | "update" if status == "exact":
-            return f"gradients, {exact} of {count}"
+    known = StrongestLeak.of(leakage)
+    match known.question:
+        case None:
+            return "nothing"
+        case "gradient" | "update" if known.status == "exact":
+            return f"gradients, {known.exact} of {known.count}"
         case "difference":
-            return f"differences, {exact} of {count}"
+            return f"differences, {known.exact} of {known.count}"
         case "combination" | "group":
-            return f"combinations, {exact}"
+            return f"combinations, {known.exact}"
         case "sum":
-            return f"sums with {len(leakage.honest_component) - 1} others"
+            return f"sums with {known.others} others"
         case "image":
-            return f"output of {image_steps(leakage)}"
+            return str(known)
     return "noisy gradients"
 
 

@@ -63,7 +63,7 @@ def substitutes(
     if behaviour == ECHO:
         return {client: Substitute(unit[victim]) for client in near}
     # One neighbour is enough to determine the sum; the one with the largest weight sends least.
-    client = max(near, key=lambda one: float(weights[one]))
+    client = max(near, key=lambda client: float(weights[client]))
     others = weights.clone().double()
     others[client] = 0.0
     unseen = [j for j in range(len(weights)) if j not in seen]

@@ -6,7 +6,7 @@ Proved: in a linear algorithm a malicious client changes messages by rows that t
 so what follows from them by linear combinations is the same as without it. What it can change is
 where gradients are taken, and with which weights.
 
-Bounded: the bound holds whatever malicious clients send (`any_rows`).
+Bounded: the bound holds whatever malicious clients send (`bound_for_any_rows`).
 
 Measured: samples recovered and membership, against those of the honest clients.
 """
@@ -17,20 +17,22 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, ECHO, IMPRINTS, ISOLATE
 from tacit.auditing.active.gains import Gain, Outcome
 from tacit.auditing.active.imprint import ASSUMED, imprinted
-from tacit.auditing.active.malicious import Malicious, message_kinds
+from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.bounds.whole_run import ledger_of
 from tacit.auditing.findings import AdversaryResult
 from tacit.auditing.one_run import audit_one_run, record_iterations
 from tacit.auditing.options import AttackOptions, AuditOptions
 from tacit.auditing.result import Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
+from tacit.auditing.symbolic.replay import checked_run, without
 from tacit.core.errors import Misuse
 from tacit.engines.robust_mixing import Robust
 from tacit.engines.setting import Setting
@@ -86,6 +88,57 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
     return replace(setting, algorithm=algorithm)
 
 
+def bound_for_any_rows(
+    setting: Setting,
+    adversary: Adversary,
+    victim: int,
+    iterations: int,
+    delta: float = 1e-5,
+    steps: int | None = None,
+) -> Ledger:
+    """The guarantee for a victim that holds whatever malicious clients send, adaptively or not.
+
+    All that malicious clients send are unknowns of their own (`ArbitraryRows`), which the adversary
+    knows: a bound on such a run holds for every value of them, also for values that depend on
+    earlier messages. The ledger's bounds survive this. They already count what other clients
+    compute as known, a clipped gradient is bounded at every model, and the noise that hides it is
+    drawn by honest clients. Not covered: numbers other than rows of models, such as counts, which
+    an algorithm may multiply noise by (there is no bound then), and rounding: a malicious client
+    can make a victim's model so large that its gradient is rounded to a multiple of its
+    sensitivity.
+
+    Args:
+        setting: The run, without malicious clients.
+        adversary: Its malicious clients may send anything, at any time; others are honest.
+        victim: The client whose data are at stake.
+        iterations: How many iterations the bound covers.
+        delta: δ of the guarantee, where it is not pure.
+        steps: Length of the whole run, for a bound on all of it.
+    """
+    anything = replace(adversary, behaviour=None)
+    algorithm = ArbitraryRows(setting.algorithm, setting.graph, anything)
+    setting = replace(setting, algorithm=algorithm)
+    run, mismatches = checked_run(setting, iterations)
+    if run.plain_messages:
+        tag = run.transcript.messages[min(run.plain_messages)].tag
+        why = f"malicious clients choose {tag!r}, which is not one number per parameter"
+        scope = f"the first {run.steps} iterations, whatever malicious clients send"
+        return Ledger(victim, str(adversary), scope, Bound.none(why), delta)
+    ledger = ledger_of(
+        setting,
+        without(run, mismatches),
+        anything,
+        victim,
+        delta=delta,
+        mismatches=mismatches,
+        steps=steps,
+    )
+    return replace(
+        ledger,
+        scope=f"{ledger.scope}, whatever malicious clients send, if arithmetic is exact",
+    )
+
+
 @dataclass(eq=False)
 class Comparison:
     """Results of malicious adversaries and of their passive counterparts, as they are added."""
@@ -114,12 +167,12 @@ class Comparison:
         refused: list[Misuse] = []
         names = BEHAVIOURS if adversary.behaviour is None else (adversary.behaviour,)
         for name in names:
-            one = replace(adversary, behaviour=name)
+            deviating = replace(adversary, behaviour=name)
             try:
-                settings[one] = check_behaviour(setting, one, victim)
+                settings[deviating] = check_behaviour(setting, deviating, victim)
             except Misuse as problem:
                 refused.append(problem)
-                against = f"{one} against client {one.name_of(victim)}"
+                against = f"{deviating} against client {deviating.name_of(victim)}"
                 self.notes[f"{against}: {problem.problem.rstrip('.')}"] = None
         if not settings:
             raise refused[0]
@@ -129,13 +182,14 @@ class Comparison:
         bound = bound_for_any_rows(
             setting, adversary, victim, options.iterations, options.delta, options.steps
         )
-        for one, wrapped in settings.items():
-            if one.behaviour in IMPRINTS:
-                self.remarks[f"{one}: {ASSUMED}"] = None
-            outcome = self._outcome(wrapped, one, victim, replace(bound, adversary=str(one)))
+        for deviating, wrapped in settings.items():
+            who = str(deviating)
+            if deviating.behaviour in IMPRINTS:
+                self.remarks[f"{who}: {ASSUMED}"] = None
+            outcome = self._outcome(wrapped, deviating, victim, replace(bound, adversary=who))
             if options.attacks is not False:
                 self.gains.append(
-                    Gain(str(one), victim, one.name_of(victim), self._passive[key], outcome)
+                    Gain(who, victim, deviating.name_of(victim), self._passive[key], outcome)
                 )
 
     def _outcome(

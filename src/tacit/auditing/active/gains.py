@@ -21,7 +21,7 @@ class Outcome:
     membership: MembershipResult | None  # the score with the largest AUC
 
     def of(self, kind: str) -> RecoveredSamples | None:
-        return next((one for one in self.recovered if one.kind == kind), None)
+        return next((samples for samples in self.recovered if samples.kind == kind), None)
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Gain:
     def pairs(self) -> list[tuple[int, RecoveredSamples]]:
         """For each kind of evidence: samples recovered passively, and actively."""
         return [
-            (0 if (before := self.passive.of(one.kind)) is None else before.recovered, one)
-            for one in self.active.recovered
+            (0 if (before := self.passive.of(after.kind)) is None else before.recovered, after)
+            for after in self.active.recovered
         ]
 
     @property

@@ -63,23 +63,23 @@ def count_recovered(
         if question == "sum" and len(leakage.honest_component) == 1:
             continue
         found = [evidence(leakage, question, index, transcript) for index in indices]
-        if known := [one for one in found if one is not None]:
+        if known := [piece for piece in found if piece is not None]:
             guesses = [
                 inversion.guess[index].flatten(1).double()
                 for inversion in inversions
-                for index, one in enumerate(inversion.evidence)
-                if inversion.kind == known[0].kind and one.victim == leakage.victim
+                for index, piece in enumerate(inversion.evidence)
+                if inversion.kind == known[0].kind and piece.victim == leakage.victim
             ]
             counts.append(_count(known, truth, guesses))
     return counts
 
 
 def _count(known: list[Evidence], truth: Truth, guesses: list[Tensor]) -> RecoveredSamples:
-    samples = _samples((term for one in known for term in one.terms), truth)
+    samples = _samples((term for piece in known for term in piece.terms), truth)
     if isinstance(truth.task.loss, ModuleLoss):
         layer = first_linear(truth.task.loss.flat, samples.shape[1:])
         if layer is not None and layer.bias is not None:
-            guesses = [*guesses, *(read_samples(layer, one.values.cpu()) for one in known)]
+            guesses = [*guesses, *(read_samples(layer, piece.values.cpu()) for piece in known)]
     recovered = 0
     if guesses:
         guessed, true = torch.cat(guesses), samples.flatten(1).double()

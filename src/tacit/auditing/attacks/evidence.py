@@ -114,20 +114,20 @@ def apply_combination(
         a * transcript.messages[message].rows[row].double()
         for (message, row), a in combination.messages
     ]
-    parts += [a * _derived(one, knowledge, transcript) for one, a in combination.derived]
+    parts += [a * _derived(each, knowledge, transcript) for each, a in combination.derived]
     parts += [-a * transcript.held_row(unknown).double() for unknown, a in combination.own]
     if not parts:
         return torch.zeros(())
     total = torch.stack(parts).sum(0)
     used = (transcript.messages[message].modulus for (message, _), _ in combination.messages)
-    if modulus := next((one for one in used if one is not None), None):
+    if modulus := next((number for number in used if number is not None), None):
         total = total - modulus * (total / modulus).round()
     return total
 
 
 def _derived(derivation: Derivation, knowledge: LinearKnowledge, transcript: Transcript) -> Tensor:
     """The numbers [P] of a derivation."""
-    sources = [apply_combination(one, knowledge, transcript)[None] for one in derivation.sources]
+    sources = [apply_combination(each, knowledge, transcript)[None] for each in derivation.sources]
     step = knowledge.run.nonlinear_steps[derivation.unknown].declared
     if derivation.how == "function":
         return step.of_client(derivation.unknown.client, *sources)[0]
@@ -180,21 +180,21 @@ def randomized_gradient(leakage: Leakage, transcript: Transcript) -> Evidence | 
             continue
         (row,) = step.inputs
         terms = [run.unknowns[column] for column in row.nonzero()[:, 0].tolist()]
-        own = [term for term in terms if term in gradients]
-        if len(own) != 1 or float(row[run.columns[own[0]]]) != 1.0:
+        taken_on = [term for term in terms if term in gradients]
+        if len(taken_on) != 1 or float(row[run.columns[taken_on[0]]]) != 1.0:
             continue
         rest = row.clone()
-        rest[run.columns[own[0]]] = 0.0
+        rest[run.columns[taken_on[0]]] = 0.0
         shift = _known_row(knowledge, rest, transcript) if len(terms) > 1 else None
-        found = evidence(leakage, "image", index, transcript)
-        point = known_point(knowledge, own[0], transcript)
-        if found is None or point is None or (len(terms) > 1 and shift is None):
+        image = evidence(leakage, "image", index, transcript)
+        point = known_point(knowledge, taken_on[0], transcript)
+        if image is None or point is None or (len(terms) > 1 and shift is None):
             continue
         mean = 1.0 if declared.mean is None else declared.mean
         return replace(
-            found,
+            image,
             kind="randomized gradient",
-            terms=tuple(own),
+            terms=tuple(taken_on),
             coefficients=(1.0,),
             points=point[None],
             step=RandomStep(declared.tag, declared.log_density, mean, shift),

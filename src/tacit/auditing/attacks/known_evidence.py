@@ -44,7 +44,7 @@ def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
             found.append(evidence(leakage, question, indices[0], transcript))
     if not leakage.of("gradient").indices("exact"):
         found.append(randomized_gradient(leakage, transcript))
-    return [one for one in found if one is not None]
+    return [piece for piece in found if piece is not None]
 
 
 def exact_evidence(
@@ -71,7 +71,7 @@ def exact_evidence(
     lengths = [len(leakage.terms(*piece)[0]) for piece in pieces]
     count = max(1, most * len(pieces) // max(1, sum(lengths)))
     found = [evidence(leakage, *piece, transcript) for piece in evenly(pieces, count)]
-    return [one for one in found if one is not None and one.points is not None], len(pieces)
+    return _with_points(found), len(pieces)
 
 
 def noisy_gradients(
@@ -81,7 +81,11 @@ def noisy_gradients(
     series = leakage.of("gradient")
     indices = sorted(series.indices("noisy"), key=lambda index: series.variances[index])
     found = [evidence(leakage, "gradient", index, transcript) for index in indices[:most]]
-    return [one for one in found if one is not None and one.points is not None], len(indices)
+    return _with_points(found), len(indices)
+
+
+def _with_points(found: Sequence[Evidence | None]) -> list[Evidence]:
+    return [piece for piece in found if piece is not None and piece.points is not None]
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:
@@ -101,10 +105,9 @@ def joint_evidence(leakage: Leakage, transcript: Transcript) -> Evidence | None:
     Several values about the victim's gradients alone are enough. If there is at most one, sums over
     clients are included, together with what is known about the other clients.
     """
-    own, _ = exact_evidence(leakage, transcript, ABOUT_VICTIM, most=MAX_GRADIENTS)
-    parts = list(own)
+    parts, _ = exact_evidence(leakage, transcript, ABOUT_VICTIM, most=MAX_GRADIENTS)
     others = leakage.honest_component - {leakage.victim}
-    if len(own) < 2 and 0 < len(others) < MAX_CLIENTS:
+    if len(parts) < 2 and 0 < len(others) < MAX_CLIENTS:
         most = MAX_GRADIENTS * (len(others) + 1) // 2
         several, _ = exact_evidence(leakage, transcript, ABOUT_SEVERAL, most=most)
         parts += several
@@ -117,14 +120,14 @@ def joint_evidence(leakage: Leakage, transcript: Transcript) -> Evidence | None:
 
 def approximate_gradients(leakages: list[Leakage], transcript: Transcript) -> list[Evidence]:
     """First gradients that are not exactly known but follow if gradients change little."""
-    open_ones = [one for one in leakages if not _knows_first(one)]
-    if not open_ones:
+    hidden = [leakage for leakage in leakages if not _knows_first(leakage)]
+    if not hidden:
         return []
-    exact = open_ones[0].knowledge
+    exact = hidden[0].knowledge
     knowledge = LinearKnowledge(with_slow_gradients(exact.run, exact.adversary), exact.adversary)
     scale = _scale(knowledge, transcript)
     found = []
-    for leakage in open_ones:
+    for leakage in hidden:
         gradient = leakage.gradients[0]
         estimate = knowledge.estimate(knowledge.vector((gradient, 1.0)))
         if estimate.combination is None or estimate.variance is None:

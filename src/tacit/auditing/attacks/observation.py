@@ -97,7 +97,7 @@ def _check(weights: Tensor, coefficients: Tensor, values: Tensor) -> None:
                 f"The {name} of an observation have shape {tuple(tensor.shape)}.",
                 f"Weights {tuple(weights.shape)} need {shape}.",
             )
-        kind, expected = (f"{one.dtype} on {one.device}" for one in (tensor, weights))
+        kind, expected = (f"{each.dtype} on {each.device}" for each in (tensor, weights))
         if kind != expected or not tensor.is_floating_point():
             raise Misuse(
                 f"The {name} are {kind}, the weights {expected}.",

@@ -66,7 +66,7 @@ class AttackSuite:
         truth, steps = Truth(setting.task, setting.seed), options.steps
         self.final, self.notes, self.steps = options.final, notes, steps or 0
         self.reuses_batches = reuses_batches(setting.task)
-        holders = {min(one.corrupt) for one in adversaries if one.corrupt}
+        holders = {min(adversary.corrupt) for adversary in adversaries if adversary.corrupt}
 
         def record(victim: int) -> list[ModelId]:
             """The models that an attack on the victim may use."""
@@ -108,17 +108,17 @@ class AttackSuite:
         if any(leakage.knowledge.run.samplings for leakage in leakages):
             self._note(SAMPLED)
             return []
-        found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
-        found += approximate_gradients(leakages, transcript)
-        for one in found:
-            if (reason := self.reconstruction.skip_reason(one)) is not None:
+        known = [piece for leakage in leakages for piece in best_evidence(leakage, transcript)]
+        known += approximate_gradients(leakages, transcript)
+        for piece in known:
+            if (reason := self.reconstruction.skip_reason(piece)) is not None:
                 adversary = leakages[0].knowledge.adversary
-                whose = f"client {adversary.name_of(one.victim)}"
-                self._note(f"the {one.kind} that {adversary} has of {whose}: {reason}")
-        reconstructions = self.reconstruction.run(found)
+                whose = f"client {adversary.name_of(piece.victim)}"
+                self._note(f"the {piece.kind} that {adversary} has of {whose}: {reason}")
+        reconstructions = self.reconstruction.run(known)
         if self.reuses_batches:
-            joint = [joint_evidence(leakage, transcript) for leakage in leakages]
-            together = [one for one in joint if one is not None]
+            joint = (joint_evidence(leakage, transcript) for leakage in leakages)
+            together = [everything for everything in joint if everything is not None]
             reconstructions += self.reconstruction.run_joint(together, reconstructions)
         return reconstructions
 
