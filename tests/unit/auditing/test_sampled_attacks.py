@@ -5,6 +5,7 @@ import math
 import pytest
 
 import tacit
+from tacit.auditing.options import AttackOptions
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,8 @@ def test_attacks_on_gradients_of_drawn_samples_are_noted_and_not_made(run):
 
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_no_recovered_samples_are_counted(run):
-    audit = tacit.audit(run, adversary="malicious(1,4)", victim=0, iterations=2)
+    little = AttackOptions(restarts=1, seconds=0.3, canary_trials=0)
+    audit = tacit.audit(run, "malicious(1,4):echo", victim=0, iterations=2, attacks=little)
     assert audit.gains
     assert all(not gain.active.recovered for gain in audit.gains)
     assert all("recovered samples were not counted" in gain.statement for gain in audit.gains)

@@ -29,8 +29,10 @@ again have one m: their normal equations are added, divided by σ² or ‖v‖²
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -92,30 +94,27 @@ def sample_weight_score(
         clipped: Whether gradients were multiplied by unknown factors.
         out_of_time: Asked before each value but the first; True ends the attack.
     """
-    one_batch = reused and not clipped
+    one_batch, noisy = reused and not clipped, known[0].deviation > 0
     equations: list[NormalEquations] = []
     scales: list[float] = []
     for piece in known:
         if equations and out_of_time is not None and out_of_time():
             break
-        equations.append(normal_equations(loss, piece, x, y, batch=batch, shared=one_batch))
-        scales.append(piece.deviation**2 or max(equations[-1].square, 1e-300))
+        each = normal_equations(loss, piece, x, y, batch=batch, shared=one_batch)
+        scales.append(piece.deviation**2 or max(each.square, 1e-300))
+        equations.append(each.divided(scales[-1]))
     used = len(equations)
-    done, noisy = known[:used], known[0].deviation > 0
-    if one_batch and len({len(set(_owned(piece))) for piece in done}) == 1:
-        total = equations[0].divided(scales[0])
-        for more, scale in zip(equations[1:], scales[1:], strict=True):
-            total = total + more.divided(scale)
-        ridge = len(x) / batch if noisy else RIDGE * _mean_square(total)
-        return _victims(nonnegative_weights(total, ridge), done[0], True, len(x)), used
+    together = one_batch and len({len(set(_owned(piece))) for piece in known[:used]}) == 1
+    if together:
+        equations = [reduce(operator.add, equations)]
     scores = []
-    for piece, mine, scale in zip(done, equations, scales, strict=True):
-        ridge = scale * len(x) / batch if noisy else RIDGE * _mean_square(mine)
-        weights = nonnegative_weights(mine, ridge)
-        part = mine.explained(weights) if clipped else 1.0
+    for piece, each in zip(known, equations, strict=False):
+        ridge = len(x) / batch if noisy else RIDGE * float(each.gram.diagonal().mean())
+        weights = nonnegative_weights(each, ridge)
+        part = each.explained(weights) if clipped else 1.0
         scores.append(part * _victims(weights, piece, one_batch, len(x), relative=clipped))
     stacked = torch.stack(scores)
-    if not noisy:
+    if together or not noisy:
         return stacked.amax(0), used
     precision = stacked.new_tensor([1 / scale for scale in scales])
     return precision @ stacked / precision.sum(), used
@@ -208,10 +207,6 @@ def _groups(known: Evidence, shared: bool) -> list[list[int]]:
         return [[k] for k in range(len(owned))]
     both = [[k for k, mine in enumerate(owned) if mine is side] for side in (True, False)]
     return [group for group in both if group]
-
-
-def _mean_square(equations: NormalEquations) -> float:
-    return float(equations.gram.diagonal().mean())
 
 
 def _victims(
