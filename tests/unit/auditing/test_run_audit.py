@@ -192,7 +192,7 @@ def test_a_transcript_with_too_few_iterations_is_refused(keep):
 
 
 def test_a_transcript_of_another_algorithm_is_refused():
-    other = recorded(tacit.PSGT(lr=0.1), ONE_DIGIT, insides=(1,)).transcript
+    other = recorded(tacit.PSGT(lr=0.1), ONE_DIGIT, insides=(1, 4)).transcript
     with pytest.raises(Misuse, match="other messages"):
         audited(DSG, ["curious(1,4)"], ONE_DIGIT, transcript=other)
 
