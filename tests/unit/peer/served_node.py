@@ -5,25 +5,13 @@ import json
 
 import torch
 
-from tacit.config.loading import make_config
-from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.wire.messages import Envelope, ExchangeId, pack
 
-CONFIG = make_config(
-    {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-)
-
-
-def make_home(path):
-    """A federation of a, b, c, d on a ring: b and d are neighbours of a."""
-    nodes = {name: f"127.0.0.1:{7400 + i}" for i, name in enumerate("abcd")}
-    return create(path, "clinics", nodes, CONFIG)
-
 
 class ServedNode:
-    """Node a at iteration 0 of 100, and what it has logged and counted."""
+    """Node a of four on a ring, at iteration 0 of 100, and what it has logged and counted."""
 
     def __init__(self, home, name="a"):
         self.folder = home.node(name)

@@ -183,7 +183,7 @@ def test_a_vote_survives_a_restart():
     assert absent(world, *world.running) == everyone(world, {"n1"})
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_faults_never_split_the_federation_and_lose_no_state(seed):
     """Kill, stop, partition, rejoin, power failures and losses; then all is repaired."""
     chance = random.Random(seed)
@@ -232,12 +232,12 @@ def test_random_faults_never_split_the_federation_and_lose_no_state(seed):
 def test_members_that_propose_at_the_same_time_decide_the_same():
     """Late, lost and repeated sheets in any order, and restarts, while all propose differently."""
     decisions = 0
-    for seed in range(400):
+    for seed in range(150):
         contention = Contention(random.Random(seed))
         for _ in range(12):
             contention.act()
         decisions += len(contention.decided)
-    assert decisions > 50
+    assert decisions > 15
 
 
 class Divided(RuleBasedStateMachine):

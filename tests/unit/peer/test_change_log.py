@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tacit.core.errors import Misuse
 from tacit.peer.federation.certificates import certificate_info
@@ -80,7 +80,6 @@ def test_a_longer_log_is_followed_and_a_shorter_one_changes_nothing(first, secon
 PLACES = st.floats(0, 1, exclude_max=True)
 
 
-@settings(max_examples=300)
 @given(LOGS, PLACES, st.integers(1, 255))
 def test_any_edit_is_detected(entries, place, difference):
     log = made(entries)
@@ -142,7 +141,6 @@ def test_only_the_operator_can_extend_it(entries, more):
             read(forged.text, known)
 
 
-@settings(max_examples=30)
 @given(LOGS, st.binary(max_size=200))
 def test_rubbish_is_refused(entries, rubbish):
     log = made(entries)

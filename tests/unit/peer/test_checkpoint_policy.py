@@ -149,20 +149,6 @@ def fill_disk(monkeypatch, times, number=errno.ENOSPC):
     monkeypatch.setattr(os, "fsync", fsync)
 
 
-def test_on_a_full_disk_the_node_reports_that_and_retries(tmp_path, monkeypatch):
-    state = FakeState()
-    state.report(phase="training")
-    fill_disk(monkeypatch, 2)
-    policy(tmp_path, state).save(checkpoint(3))
-    assert state.events() == ["save failed", "save failed", "saved after retry"]
-    problem = "the state cannot be saved: No space left on device"
-    assert {"phase": "saving", "problem": problem} in state.reports
-    progress = state.progress
-    assert (progress.phase, progress.problem, progress.saved) == ("training", "", 3)
-    assert state.metrics.value("tacit_checkpoint_failures_total") == 2
-    assert policy(tmp_path).load(manifest(), "").step == 3
-
-
 @pytest.mark.parametrize(
     ("number", "remedy"), [(errno.ENOSPC, "Free disk space"), (errno.EMFILE, "raise ulimit -n")]
 )
@@ -180,29 +166,6 @@ def test_a_node_that_must_stop_does_not_wait_for_space(tmp_path, monkeypatch):
     with pytest.raises(Stopped):
         policy(tmp_path, state).save(checkpoint(3))
     policy(tmp_path, state).save(checkpoint(3), retry=False)
-
-
-def test_a_damaged_checkpoint_is_renamed_and_the_previous_one_used(tmp_path):
-    first = policy(tmp_path)
-    for step in (3, 7):
-        first.save(checkpoint(step))
-    newest = tmp_path / "generation-000001-step-000000007.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-3])
-    state = FakeState()
-    checkpoints = policy(tmp_path, state)
-    assert checkpoints.load(manifest(), "").step == 3
-    assert state.events() == ["checkpoint skipped"]
-    assert not newest.exists()
-    assert newest.with_suffix(".damaged").exists()
-    checkpoints.save(checkpoint(5))
-    assert checkpoints.acknowledged == 3
-
-
-def test_if_all_checkpoints_are_damaged_the_node_does_not_start_over(tmp_path):
-    policy(tmp_path).save(checkpoint(3))
-    (tmp_path / "generation-000001-step-000000003.safetensors").write_bytes(b"")
-    with pytest.raises(Misuse, match=r"No checkpoint in .* can be used"):
-        policy(tmp_path).load(manifest(), "")
 
 
 def test_a_checkpoint_of_a_later_generation_than_the_manifest_is_an_error(tmp_path):
@@ -235,10 +198,6 @@ def test_a_rejoin_is_older_than_earlier_iterations_of_its_generation(tmp_path):
         assert policy(tmp_path).load(manifest(2), "").step == step
 
 
-def test_an_empty_folder_has_no_checkpoint(tmp_path):
-    assert policy(tmp_path / "none").load(manifest(), "") is None
-
-
 def test_large_messages_that_are_saved_leave_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_store, "MIN_MAPPED_BYTES", 100)
     state = FakeState()
@@ -263,11 +222,3 @@ def test_large_messages_that_are_saved_leave_memory(tmp_path, monkeypatch):
     outbox.mark_saved("b", 3)
     outbox.replace(dropped)
     assert [message.envelope.exchange.tick for message in outbox.messages()] == [4, 5, 6, 7]
-
-
-def test_small_messages_stay_in_memory(tmp_path):
-    state = FakeState()
-    outbox = state.active.outbox = Outbox(["b"])
-    outbox.put(pack_at(1, torch.zeros(3)))
-    policy(tmp_path, state).save(replace(checkpoint(2), messages=outbox.messages()))
-    assert isinstance(outbox.messages()[0].frame, bytes)

@@ -25,13 +25,6 @@ def test_few_files_still_allow_some_connections():
     assert min(limits.pending, limits.pending_per_address, limits.admitted) >= 8
 
 
-def test_the_oldest_of_a_full_group_goes():
-    groups = BoundedGroups(per_group=2, in_all=10)
-    assert [groups.add(item, "a") for item in (1, 2, 3)] == [None, None, 1]
-    assert groups.add(4, "b") is None
-    assert groups.items() == [2, 3, 4]
-
-
 def test_beyond_the_limit_in_all_the_largest_group_loses():
     groups = BoundedGroups(per_group=10, in_all=4)
     assert not any(groups.add(item, "many") for item in (1, 2, 3))
@@ -39,14 +32,6 @@ def test_beyond_the_limit_in_all_the_largest_group_loses():
     assert groups.add(5, "another") == 1
     assert groups.add(6, "third") == 2
     assert (len(groups), 4 in groups, 1 in groups) == (4, True, False)
-
-
-def test_a_removed_item_makes_room():
-    groups = BoundedGroups(per_group=1, in_all=1)
-    groups.add(1, "a")
-    groups.remove(1)
-    groups.remove(1)
-    assert groups.add(2, "a") is None
 
 
 @pytest.mark.parametrize(

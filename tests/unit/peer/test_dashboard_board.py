@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.peer.dashboard.board import DAY, Snapshot, alerts, board, headline
 from tacit.peer.dashboard.changes import LONG_WAIT, changes
 from tacit.peer.dashboard.node_view import NodeView, settle, view_node
 from tacit.peer.federation.federation_client import MAX_SCORES, _report, _scores
-from tacit.peer.federation.operator import create
 from tacit.peer.wire import wire_pb2 as wire
 
 NOW = 1_800_000_000.0
@@ -26,11 +25,7 @@ STATUS = {
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    config = make_config(
-        {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-    )
-    nodes = {name: f"{name}.example.org:7400" for name in "abcd"}
-    return create(tmp_path_factory.mktemp("home") / "f", "clinics", nodes, config).manifest()
+    return clinics(tmp_path_factory.mktemp("home") / "f", "abcd").manifest()
 
 
 @pytest.fixture

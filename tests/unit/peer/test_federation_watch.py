@@ -4,20 +4,15 @@ import threading
 
 import pytest
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.core.errors import Misuse
 from tacit.peer.dashboard.federation_watch import FederationWatch, watching
-from tacit.peer.federation.operator import create
 
 
 @pytest.fixture
 def watch(tmp_path):
-    config = make_config(
-        {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-    )
-    # Port 1 of this machine: connections are refused at once.
-    nodes = {name: f"127.0.0.{number}:1" for number, name in enumerate("abc", start=1)}
-    return FederationWatch(create(tmp_path / "f", "clinics", nodes, config).path)
+    # Nothing listens there: connections are refused at once.
+    return FederationWatch(clinics(tmp_path / "f", host="127.9.9.9").path)
 
 
 def test_there_is_no_board_before_the_first_query(watch):

@@ -4,21 +4,17 @@ import shutil
 
 import pytest
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.core.errors import Misuse
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.membership import change_address, revoke
-from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.followed_log import FollowedLog
-
-CONFIG = make_config({"algorithm": {"name": "dsgt", "lr": 0.1}, "run": {"iterations_per_round": 5}})
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("abc")}
-    return create(tmp_path_factory.mktemp("followed") / "f", "clinics", nodes, CONFIG)
+    return clinics(tmp_path_factory.mktemp("followed") / "f")
 
 
 @pytest.fixture

@@ -117,18 +117,6 @@ def test_when_the_server_closes_the_caller_gets_the_rest_and_the_end(open_gate):
         assert is_closed(connection)
 
 
-def test_an_idle_flood_keeps_nobody_out(open_gate, refused):
-    gate = open_gate()
-    strangers = [connect(gate) for _ in range(50)]
-    for _ in range(44):  # all but as many as one address may have
-        assert refused.get(timeout=TIMEOUT) == ("too many", "127.0.0.1")
-    assert gate.pending_connections == 6
-    with connect(gate) as honest:
-        assert exchange(honest, HELLO) == HELLO
-    for each in strangers:
-        each.close()
-
-
 def test_a_connection_without_a_call_is_closed_in_time(open_gate, refused, monkeypatch):
     monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.1)
     gate = open_gate()
@@ -217,16 +205,6 @@ def test_a_used_port_is_refused(open_gate):
 # --- the first record -----------------------------------------------------------------------------
 
 
-def test_a_hello_may_come_in_pieces(open_gate, refused):
-    with connect(open_gate()) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in HELLO[:-1]:
-            connection.sendall(bytes([byte]))
-        assert exchange(connection, HELLO[-1:], len(HELLO)) == HELLO
-        assert exchange(connection, b"x") == b"x"
-        assert refused.empty()
-
-
 def test_the_largest_hello_is_forwarded(open_gate):
     largest = hello(bytes(tls.MAX_HELLO_BYTES))
     with connect(open_gate()) as connection:
@@ -243,14 +221,6 @@ def test_a_hello_that_is_cut_off_reaches_no_server(open_gate, server, refused, s
         assert is_closed(connection)
     assert server.peers.empty()
     assert gate.open_connections == 0
-
-
-def test_an_unfinished_hello_is_closed_in_time(open_gate, refused, monkeypatch):
-    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.1)
-    with connect(open_gate()) as connection:
-        connection.sendall(HELLO[:-1])
-        assert refused.get(timeout=TIMEOUT) == ("timeout", "127.0.0.1")
-        assert is_closed(connection)
 
 
 # --- streams of messages --------------------------------------------------------------------------
@@ -314,27 +284,11 @@ def test_a_stream_has_a_thread_of_its_own_and_all_its_bytes(open_gate, server, r
     assert server.peers.qsize() == 1  # the probe
 
 
-def test_a_stream_hello_in_pieces_is_still_one(open_gate, server, streams):
-    gate = open_gate(serve_stream=streams)
-    with connect(gate) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in STREAM_HELLO:
-            connection.sendall(bytes([byte]))
-        assert streams.served.get(timeout=TIMEOUT) == ("stream", STREAM_HELLO)
-        assert exchange(connection, b"x") == b"x"
-    assert server.peers.empty()
-
-
 def test_what_follows_the_first_record_makes_no_stream(open_gate, server, streams):
     gate = open_gate(serve_stream=streams)
     with connect(gate) as connection:
         assert exchange(connection, HELLO + STREAM_HELLO) == HELLO + STREAM_HELLO
     assert streams.served.empty()
-
-
-def test_without_a_server_of_streams_all_goes_to_grpc(open_gate):
-    with connect(open_gate()) as connection:
-        assert exchange(connection, STREAM_HELLO) == STREAM_HELLO
 
 
 def test_a_stream_without_a_known_caller_is_closed_in_time(
@@ -353,16 +307,6 @@ def test_a_stream_without_a_known_caller_is_closed_in_time(
     assert refused.empty()
 
 
-def test_a_stream_that_ends_before_its_caller_is_known_is_counted_once(open_gate, refused, streams):
-    gate = open_gate(serve_stream=streams)
-    with open_stream(gate, streams) as connection:
-        connection.sendall(b"bye")
-        assert is_closed(connection)
-        assert refused.get(timeout=TIMEOUT) == ("no valid certificate", "127.0.0.1")
-    assert gate.open_connections == 0
-    assert refused.empty()
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_error_in_a_stream_closes_it(open_gate, refused):
     def broken(raw, admit):
@@ -375,18 +319,6 @@ def test_an_error_in_a_stream_closes_it(open_gate, refused):
     assert refused.get(timeout=TIMEOUT)[0] == "no valid certificate"
 
 
-def test_a_caller_with_too_many_streams_loses_its_oldest(open_gate, refused, streams):
-    gate = open_gate(serve_stream=streams)
-    names = ("n1", "n2", "n1", "n1")
-    opened = [open_stream(gate, streams, name) for name in names]
-    assert is_closed(opened[0])
-    assert streams.ended.get(timeout=TIMEOUT) == "n1"
-    assert [exchange(one, b"x") for one in opened[1:]] == [b"x"] * 3
-    assert refused.empty()
-    for one in opened:
-        one.close()
-
-
 def test_streams_and_calls_of_a_caller_share_their_limit(open_gate, server, streams):
     gate = open_gate(serve_stream=streams)
     stream = open_stream(gate, streams, "n1")
@@ -397,59 +329,3 @@ def test_streams_and_calls_of_a_caller_share_their_limit(open_gate, server, stre
     assert is_closed(stream)
     for one in (stream, *calls):
         one.close()
-
-
-def test_all_streams_of_a_caller_can_be_closed(open_gate, streams):
-    gate = open_gate(serve_stream=streams)
-    opened = [open_stream(gate, streams, name) for name in ("a", "a", "b")]
-    gate.close_connections("a")
-    assert all(is_closed(one) for one in opened[:2])
-    assert [streams.ended.get(timeout=TIMEOUT) for _ in range(2)] == ["a", "a"]
-    assert exchange(opened[2], b"x") == b"x"
-    for one in opened:
-        one.close()
-
-
-def test_a_closed_gate_ends_all_streams(open_gate, streams):
-    gate = open_gate(serve_stream=streams)
-    opened = [open_stream(gate, streams, name) for name in ("a", None)]
-    gate.close()
-    assert all(is_closed(one) for one in opened)
-    assert {streams.ended.get(timeout=TIMEOUT) for _ in opened} == {"a", None}
-    for one in opened:
-        one.close()
-
-
-def test_strangers_get_few_threads(open_gate, refused, streams, monkeypatch):
-    """They need no certificate to ask for a stream."""
-    monkeypatch.setattr(module, "STREAM_HANDSHAKES", 4)
-    gate = open_gate(pending=100, per_address=50, serve_stream=streams)
-    opened = [open_stream(gate, streams) for _ in range(20)]
-    assert [refused.get(timeout=TIMEOUT)[0] for _ in range(18)] == ["too many"] * 18
-    assert [streams.ended.get(timeout=TIMEOUT) for _ in range(18)] == [None] * 18
-    assert gate.pending_connections == 2  # half of the threads, from one address
-    # Members are served meanwhile, and are not counted.
-    members = [open_stream(gate, streams, f"n{i % 2}") for i in range(4)]
-    assert [exchange(one, b"x") for one in members] == [b"x"] * 4
-    for one in [*opened, *members]:
-        one.close()
-
-
-def test_a_process_without_threads_refuses_a_stream_and_continues(
-    open_gate, refused, streams, monkeypatch
-):
-    gate = open_gate(serve_stream=streams)
-    start = threading.Thread.start
-
-    def full(thread):
-        if thread.name == "stream":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", full)
-        with connect(gate) as connection:
-            connection.sendall(STREAM_HELLO)
-            assert is_closed(connection)
-        assert refused.get(timeout=TIMEOUT) == ("no threads", "127.0.0.1")
-    open_stream(gate, streams, "n1").close()

@@ -4,10 +4,9 @@ import queue
 
 import pytest
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.membership import revoke
-from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import health
 from tacit.peer.node.health import check_health, log_health
@@ -20,10 +19,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def state(tmp_path):
-    nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("abc")}
-    run = {"iterations_per_round": 5}
-    config = make_config({"algorithm": {"name": "dsgt", "lr": 0.05}, "run": run})
-    node = create(tmp_path / "f", "clinics", nodes, config).node("a")
+    node = clinics(tmp_path / "f").node("a")
     active = ActiveRoster.load(node, "a", node.manifest())
     return NodeState(node, "a", active, EventLog(io.StringIO(), "a"), 4, "torch.float32")
 

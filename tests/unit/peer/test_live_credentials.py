@@ -5,22 +5,19 @@ import shutil
 
 import pytest
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.core.errors import Misuse
 from tacit.peer.federation import signing
 from tacit.peer.federation.folders import NodeFolder
-from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.live_credentials import LiveCredentials, expiry_notice
 
-CONFIG = make_config({"algorithm": {"name": "dsgt", "lr": 0.1}, "run": {"iterations_per_round": 5}})
 DAY = 86_400.0
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("ab")}
-    return create(tmp_path_factory.mktemp("live") / "f", "clinics", nodes, CONFIG)
+    return clinics(tmp_path_factory.mktemp("live") / "f")
 
 
 @pytest.fixture

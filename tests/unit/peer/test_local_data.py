@@ -15,7 +15,6 @@ from tacit import data
 from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
-from tacit.data.own.arrays import check_samples
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.federation.agreed_settings import agreed_data
 from tacit.peer.node.local_data import load_local_data
@@ -229,10 +228,6 @@ def test_a_function_of_own_data(own, function):
     )
 
 
-def test_a_function_with_test_data(own):
-    assert len(load(federation(), own("tested")).task.evaluation.x) == 7
-
-
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
@@ -261,13 +256,6 @@ def test_all_numbers_become_float32_and_bytes_are_scaled_to_one(own, given, want
     assert not x.requires_grad
     assert torch.equal(x[3], torch.tensor(wanted))
     assert y.dtype == torch.int64
-
-
-def test_bytes_are_scaled_as_the_datasets_are():
-    dataset = data.load("mnist-mini", limit_train=20, limit_test=1)
-    raw = (dataset.train.x * 255).round().to(torch.uint8).numpy()
-    x, _ = check_samples((raw, dataset.train.y), ((1, 28, 28), 10), "it")
-    assert torch.equal(x, dataset.train.x)
 
 
 def test_own_data_in_place_of_a_known_dataset(tmp_path):
@@ -392,12 +380,6 @@ def test_files_that_do_not_fit_are_an_error(tmp_path, kind, make, words):
         assert word in message
 
 
-def test_arrays_without_numbers_are_an_error(tmp_path):
-    path = tmp_path / "own.npz"
-    np.savez(path, x=np.full((40, 3), "a"), y=ALL["y"])
-    assert "x holds <U1 values" in refusal(federation(), str(path))
-
-
 class Trap:
     def __reduce__(self):
         return (pytest.fail, ("a pickle was opened",))
@@ -422,13 +404,6 @@ def test_damaged_files_are_an_error(tmp_path, kind, damage):
     message = refusal(federation(), str(path))
     assert f"{path} cannot be read" in message
     assert "numpy.savez or safetensors" in message
-
-
-def test_a_single_array_is_an_error(tmp_path):
-    path = tmp_path / "own.npz"
-    with path.open("wb") as file:
-        np.save(file, ALL["x"])
-    assert "cannot be read" in refusal(federation(), str(path))
 
 
 def test_other_sources_are_an_error(tmp_path):

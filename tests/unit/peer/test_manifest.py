@@ -103,10 +103,6 @@ def test_a_task_is_restored():
     assert not {"data", "partition", "model"} & set(back.sections)
 
 
-def test_the_same_manifest_is_the_same_text():
-    assert manifest().text == manifest().text
-
-
 def test_file_names_are_dropped(tmp_path):
     matrix, edges = tmp_path / "secret-place.txt", tmp_path / "edges-place.txt"
     np.savetxt(matrix, Topology.ring(3).mixing("metropolis").weights.toarray())
@@ -298,17 +294,6 @@ def test_a_text_that_is_too_long_is_not_parsed(monkeypatch):
     monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("it was parsed"))
     with pytest.raises(Misuse, match="more than 16777216"):
         parse_manifest(b"#" * (16 * 2**20 + 1))
-
-
-def test_names_in_a_manifest_are_not_imported():
-    import sys
-
-    for section, key in (("algorithm", "name"), ("model", "name")):
-        config = configuration(graph={"kind": "ring", "clients": 3})
-        plain = config.as_dict()
-        plain[section] = {**plain[section], key: "this.module_must_not_be_imported:Thing"}
-        assert parse_manifest(manifest(config=make_config(plain)).text).members
-    assert not [name for name in sys.modules if "must_not_be_imported" in name]
 
 
 def test_a_graph_of_another_size_is_refused():

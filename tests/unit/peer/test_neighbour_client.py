@@ -6,15 +6,13 @@ import itertools
 import json
 import shutil
 import ssl
-import threading
 
 import pytest
 import torch
 
-from tacit.config.loading import make_config
+from support.clinics import clinics
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.membership import change_address, revoke
-from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import member_channel, neighbour_client as module
 from tacit.peer.node.neighbour_client import MAX_PAUSE, MIN_PAUSE, NeighbourClient
@@ -22,15 +20,10 @@ from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.plausible_values import check_values
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.message_stream import MessageStream, to_wire
-from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, Rejected, pack
+from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
 from tacit.peer.wire.transport import SERVICE, grpc
 
-CONFIG = make_config(
-    {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-)
 UNAVAILABLE, REFUSED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION
-# What happens on a fake stream: nothing more arrives, or it ends.
-HANG, END = object(), object()
 
 
 class Failure(grpc.RpcError):
@@ -46,7 +39,6 @@ class FakeConnection:
 
     def __init__(self, channel):
         self._channel, self._pieces, self._arrived = channel, iter(()), b""
-        self.aborted = threading.Event()
 
     def sendall(self, frame):
         if self._channel.send_errors:
@@ -59,12 +51,6 @@ class FakeConnection:
     def recv_into(self, view, size=None):
         if not self._arrived:
             piece = next(self._pieces)
-            if piece is HANG:
-                self._channel.hanging.set()
-                assert self.aborted.wait(60)
-                return 0
-            if piece is END:
-                return 0
             if isinstance(piece, Exception):
                 raise piece
             self._arrived = piece
@@ -78,14 +64,14 @@ class FakeConnection:
 
 class FakeStream(MessageStream):
     def abort(self):
-        self._connection.aborted.set()
+        pass
 
 
 class FakeChannel:
     """Channel and streams to a neighbour; `answers` has what arrives after each request."""
 
     def __init__(self):
-        self.answers, self.requests, self.calls, self.streams = [], [], [], []
+        self.answers, self.requests, self.calls = [], [], []
         self.events = []  # streams that were closed
         self.open_errors, self.send_errors = [], []  # raised in turn
         self.replies = {
@@ -93,7 +79,6 @@ class FakeChannel:
             "AnnounceManifest": lambda raw: b"",
             "NotifyFinished": lambda raw: b"",
         }
-        self.hanging, self.closed = threading.Event(), False
 
     def unary_unary(self, path):
         method = path.removeprefix(f"/{SERVICE}/")
@@ -109,19 +94,15 @@ class FakeChannel:
         self.calls.append("stream")
         if self.open_errors:
             raise self.open_errors.pop(0)
-        self.streams.append(FakeStream(FakeConnection(self)))
-        return self.streams[-1]
+        return FakeStream(FakeConnection(self))
 
     def close(self):
-        self.closed = True
+        pass
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("abc")}
-    return create(
-        tmp_path_factory.mktemp("client") / "f", "clinics", nodes, CONFIG, min_neighbours=1
-    )
+    return clinics(tmp_path_factory.mktemp("client") / "f", min_neighbours=1)
 
 
 @pytest.fixture
@@ -174,10 +155,6 @@ def notice_of(**fields):
     return framed(wire.StreamAnswer(notice=wire.ProgressNotice(**fields)))
 
 
-def refusal_of(code, text):
-    return framed(wire.StreamAnswer(refusal=wire.Refusal(code=code, text=text)))
-
-
 def expected(tick):
     return ExpectedMessage(message(tick).envelope, {"x": torch.empty(4)})
 
@@ -216,49 +193,7 @@ def test_messages_come_over_one_stream_after_one_hello(client, channel):
     assert [line["event"] for line in logged(client)] == ["connected"]
 
 
-def test_a_message_is_requested_once_and_before_waiting_for_it(client, channel):
-    channel.answers = [chunks(1), chunks(2)]
-    receive(client, 1)
-    client.request(ExchangeId(1, 2, 0), -1)
-    client.receive(expected(2), lambda found: found, lambda: None)
-    assert [one.exchange.tick for one in channel.requests] == [1, 2]
-
-
-def test_the_decoded_message_is_returned(client, channel):
-    channel.answers = [chunks(1)]
-    found = receive(client, 1, decode=lambda found: {"sum": found["x"].sum()})
-    assert found == {"sum": torch.tensor(4.0)}
-
-
-@pytest.mark.parametrize("reason", ["codec", "not finite"])
-def test_a_message_that_cannot_be_decoded_is_requested_again(client, channel, reason):
-    channel.answers = [chunks(1), chunks(1)]
-    problems = [Rejected(reason, "not that")]
-
-    def decode(found):
-        if problems:
-            raise problems.pop()
-        return found
-
-    assert receive(client, 1, decode)
-    assert metric(client, "tacit_rejected_total", reason=reason) == 1
-    assert channel.calls == ["Hello", "stream"] * 2
-    assert channel.events == ["close"]
-
-
 # --- neighbours that stall, or send what must be refused ------------------------------------------
-
-
-@pytest.mark.parametrize("arrived", [0, 1, 2], ids=["nothing", "a header", "half a message"])
-def test_a_stream_that_falls_silent_is_left(client, channel, arrived):
-    timeout = TimeoutError("The read operation timed out")
-    channel.answers = [[*chunks(1)[:arrived], timeout], chunks(1)]
-    found = receive(client, 1)
-    assert torch.equal(found["x"], torch.ones(4))
-    assert metric(client, "tacit_rejected_total", reason="stalled") == 1
-    (line,) = logged(client, "rejected")
-    assert (line["sender"], line["reason"]) == ("b", "stalled")
-    assert line["why"] == "the stream stalled: The read operation timed out"
 
 
 def test_a_neighbour_whose_machine_is_gone_is_not_reached(client, channel):
@@ -323,38 +258,6 @@ def test_an_unreachable_neighbour_is_called_again(client, channel, code):
     assert "Check that b runs at 127.0.0.1:7501" in line["remedy"]
 
 
-@pytest.mark.parametrize("arrived", [0, 1, 2])
-@pytest.mark.parametrize("problem", [ConnectionResetError(104, "reset"), BrokenPipeError(32, "")])
-def test_a_broken_stream_is_opened_again(client, channel, problem, arrived):
-    reports = []
-    channel.answers = [[*chunks(1)[:arrived], problem], chunks(1)]
-    assert receive(client, 1, on_wait=lambda: reports.append(client.report))
-    assert reports == ["not reached"]
-    assert channel.calls == ["Hello", "stream"] * 2
-    assert metric(client, "tacit_retries_total") == 1
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-    (line,) = logged(client, "neighbour not reached")
-    assert line["why"] == str(problem)
-
-
-def test_a_neighbour_that_restarts_has_sent_nothing_wrong(client, channel):
-    """It closes its streams; a message was not cut."""
-    channel.answers = [[notice_of(generation=1), END], chunks(1)]
-    assert receive(client, 1)
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-    (line,) = logged(client, "neighbour not reached")
-    assert (line["level"], line["why"]) == ("info", "the stream ended before the message")
-
-
-def test_a_stream_that_cannot_be_opened_is_tried_again(client, channel):
-    channel.open_errors = [ConnectionRefusedError(111, "Connection refused"), TimeoutError("slow")]
-    channel.answers = [chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "stream"] * 3
-    (line,) = logged(client, "neighbour not reached")
-    assert "Connection refused" in line["why"]
-
-
 @pytest.mark.parametrize(
     ("why", "report", "remedy"),
     [
@@ -374,37 +277,6 @@ def test_a_certificate_that_tls_rejects_is_named(client, channel, why, report, r
     assert remedy in line["remedy"]
 
 
-def test_a_neighbour_that_rejects_our_certificate_is_named(client, channel):
-    """In TLS 1.3 a client learns that with its first read."""
-    alert = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] alert")
-    channel.answers = [[alert], chunks(1)]
-    assert receive(client, 1)
-    (line,) = logged(client, "rejected by neighbour")
-    assert line["code"] == "UNKNOWN"
-    assert "ALERT" in line["why"]
-
-
-def test_a_refusal_is_logged_and_the_stream_opened_again(client, channel):
-    reports = []
-    channel.answers = [[refusal_of("OUT_OF_RANGE", "iteration 1 of 0"), END], chunks(1)]
-    assert receive(client, 1, on_wait=lambda: reports.append(client.report))
-    assert reports == ["rejects us: iteration 1 of 0"]
-    assert channel.calls == ["Hello", "stream"] * 2
-    (line,) = logged(client, "rejected by neighbour")
-    assert (line["level"], line["code"]) == ("warning", "OUT_OF_RANGE")
-    assert line["why"] == "iteration 1 of 0"
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-
-
-def test_invented_codes_of_refusals_do_not_fill_the_log(client, channel, monkeypatch):
-    monkeypatch.setattr(client._cancelled, "wait", lambda seconds: None)
-    refusals = [[refusal_of(f"code {i}" * 100, "no")] for i in range(20)]
-    channel.answers = [*refusals, chunks(1)]
-    assert receive(client, 1)
-    (line,) = logged(client, "rejected by neighbour")
-    assert line["code"] == "UNKNOWN"
-
-
 def test_a_neighbour_that_rejects_us_is_called_again_and_the_reason_logged(client, channel):
     answers = [Failure(REFUSED, "another manifest"), Failure(UNAVAILABLE)]
     reports = []
@@ -422,14 +294,6 @@ def test_a_neighbour_that_rejects_us_is_called_again_and_the_reason_logged(clien
     assert (line["level"], line["code"]) == ("warning", "FAILED_PRECONDITION")
     assert line["why"] == "another manifest"
     assert channel.calls == ["Hello", "Hello", "Hello", "stream"]
-
-
-def test_a_long_error_is_cut(client, channel):
-    reports = []
-    channel.answers = [[refusal_of("FAILED_PRECONDITION", "x" * 16_000)], chunks(1)]
-    assert receive(client, 1, on_wait=lambda: reports.append(client.report))
-    assert len(reports[0]) < 300
-    assert all(len(json.dumps(line)) < 1000 for line in logged(client))
 
 
 def test_pauses_grow_to_a_limit(client, channel, monkeypatch):
@@ -466,62 +330,7 @@ def test_notices_report_the_progress_of_the_neighbour(client, channel):
     assert channel.calls == ["Hello", "stream"]
 
 
-def test_a_notice_of_another_generation_leads_to_another_hello(client, channel):
-    notice = notice_of(generation=2)
-    channel.answers = [[notice, *chunks(1)], chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "stream"] * 2
-    # It is normal while a roster changes.
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-
-
 # --- rosters ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def later(home, tmp_path_factory):
-    """The federation after c was removed."""
-    folder = tmp_path_factory.mktemp("client") / "later"
-    shutil.copytree(home.path, folder)
-    remove(folder, "c")
-    return FederationFolder(folder)
-
-
-def hello_of(generations):
-    """A Hello that claims these generations, one after the other."""
-
-    def hello(raw):
-        info = wire.NodeInfo.FromString(raw)
-        info.generation = next(generations)
-        return info.SerializeToString()
-
-    return hello
-
-
-def test_a_neighbour_with_an_older_roster_gets_ours(later, channel):
-    client = make_client(later)
-    announced = []
-    channel.replies["Hello"] = hello_of(iter([1, 2]))
-    channel.replies["AnnounceManifest"] = lambda raw: announced.append(raw) or b""
-    channel.answers = [chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "AnnounceManifest", "Hello", "stream"]
-    (signed,) = map(wire.SignedManifest.FromString, announced)
-    assert (signed.manifest, signed.signature, signed.log) == later.signed_update()
-
-
-def test_a_newer_roster_is_fetched_and_announced(home, later, channel, tmp_path):
-    # A copy, because the node stores the log.
-    client = make_client(FederationFolder(shutil.copytree(home.path, tmp_path / "ours")))
-    text, signature, log = later.signed_update()
-    signed = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
-    channel.replies |= {"Hello": hello_of(iter([2])), "GetManifest": lambda raw: signed}
-    client._state.on_interrupt(client.cancel)
-    with pytest.raises(Stopped):
-        receive(client, 1)
-    assert channel.calls == ["Hello", "GetManifest"]
-    announced = client._state.announced
-    assert (announced.manifest.text, announced.signature) == (text, signature)
 
 
 def with_longer_log(home, tmp_path):
@@ -546,38 +355,6 @@ def longer_log_of(changed):
         return info.SerializeToString()
 
     return hello
-
-
-def test_a_longer_log_is_fetched_without_an_interruption(home, channel, tmp_path):
-    changed = with_longer_log(home, tmp_path)
-    client = make_client(FederationFolder(shutil.copytree(home.path, tmp_path / "ours")))
-    signed = signed_update(changed)
-    channel.replies["Hello"] = longer_log_of(changed)
-    channel.replies["GetManifest"] = lambda raw: signed.SerializeToString()
-    channel.answers = [chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "GetManifest", "Hello", "stream"]
-    state = client._state
-    assert state.changes.log == state.folder.log() == changed.log()
-    assert state.changes.address(state.manifest.member("c"), state.manifest) == "127.0.0.1:7599"
-    assert state.announced is None
-
-
-def test_a_neighbour_with_a_shorter_log_gets_ours(home, channel, tmp_path):
-    changed = with_longer_log(home, tmp_path)
-    client, announced = make_client(changed), []
-
-    def hello(raw):
-        info = wire.NodeInfo.FromString(raw)
-        info.log_entries, info.log_head = home.log().number, bytes.fromhex(home.log().head)
-        return info.SerializeToString()
-
-    channel.replies["Hello"] = hello
-    channel.replies["AnnounceManifest"] = lambda raw: announced.append(raw) or b""
-    channel.answers = [chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "AnnounceManifest", "stream"]
-    assert wire.SignedManifest.FromString(announced[0]).log == changed.log().text
 
 
 def test_a_false_claim_of_a_longer_log_is_rejected(home, channel, tmp_path):
@@ -632,50 +409,6 @@ def test_no_call_is_made_to_a_revoked_neighbour(home, channel, tmp_path):
 # --- the end ------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_client_makes_no_call(client, channel):
-    client.cancel()
-    with pytest.raises(Stopped):
-        receive(client, 1)
-    assert channel.calls == []
-
-
-@pytest.mark.parametrize("before", [[], [notice_of(generation=1)], chunks(1)[:1], chunks(1)[:2]])
-def test_waiting_ends_when_it_is_cancelled(client, channel, before):
-    channel.answers = [[*before, HANG]]
-
-    def cancel():
-        assert channel.hanging.wait(60)
-        client.cancel()
-
-    threading.Thread(target=cancel, daemon=True).start()
-    with pytest.raises(Stopped):
-        receive(client, 1)
-    # Cancelling is not logged as a failure of the neighbour.
-    assert [line["event"] for line in logged(client)] == ["connected"]
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-
-
-def test_a_stream_that_opens_after_the_end_is_aborted(client, channel, monkeypatch):
-    def open_late(*_):
-        client.cancel()
-        return channel.open_stream()
-
-    monkeypatch.setattr(member_channel, "open_stream", open_late)
-    channel.answers = [[HANG]]
-    with pytest.raises(Stopped):
-        receive(client, 1)
-    assert channel.streams[0]._connection.aborted.is_set()
-
-
-def test_close_closes_the_channel(client, channel):
-    channel.answers = [chunks(1)]
-    receive(client, 1)
-    client.close()
-    assert channel.closed
-    assert channel.events == ["close"]
-    assert channel.streams[0]._connection.aborted.is_set()
-
-
 def test_a_neighbour_is_notified_until_it_has_noted_the_end(client, channel):
     answers = [Failure(UNAVAILABLE), Failure(REFUSED, "not the end")]
     noted = []
@@ -691,38 +424,6 @@ def test_a_neighbour_is_notified_until_it_has_noted_the_end(client, channel):
     assert [(one.generation, one.tick) for one in noted] == [(1, 100)]
     # A neighbour that refuses may use another roster, which a Hello finds out.
     assert channel.calls == ["NotifyFinished", "NotifyFinished", "Hello", "NotifyFinished"]
-
-
-# --- streams that end -----------------------------------------------------------------------------
-
-
-EMPTY = framed(wire.StreamAnswer())
-OTHER_SIZE = pack(message(1).envelope, {"x": torch.zeros(5)})
-DAMAGED = bytes([message(1).frame[0] ^ 1])
-
-
-@pytest.mark.parametrize(
-    ("first", "reason"),
-    [
-        ([framed(wire.StreamAnswer(notice=wire.ProgressNotice(tick=1)))[:-1], END], "truncated"),
-        ([chunks(1)[0], END], "truncated"),
-        ([*chunks(1)[:-1], END], "truncated"),
-        (chunks(2), "iteration"),
-        (pieces(OTHER_SIZE), "size"),
-        ([chunks(1)[0], DAMAGED, message(1).frame[1:]], "checksum"),
-        ([b"\x01\x00\x00\x00\x00"], "malformed"),
-        ([b"\xff\xff\xff\xff"], "malformed"),
-        ([EMPTY], "malformed"),
-        ([message(1).frame[1:]], "malformed"),
-    ],
-)
-def test_anything_but_the_message_is_counted_and_requested_again(client, channel, first, reason):
-    channel.answers = [first, chunks(1)]
-    assert receive(client, 1)
-    assert metric(client, "tacit_rejected_total", reason=reason) == 1
-    assert channel.calls == ["Hello", "stream"] * 2
-    (line,) = logged(client, "rejected")
-    assert (line["sender"], line["reason"]) == ("b", reason)
 
 
 # --- requests before their time -------------------------------------------------------------------
@@ -741,22 +442,6 @@ def test_an_early_request_is_used(client, channel):
     receive(client, 3)
     assert requested(channel) == [1, 2, 3]
     assert channel.calls == ["Hello", "stream"]
-
-
-def test_nothing_is_requested_early_without_a_stream(client, channel):
-    client.request_early(ExchangeId(1, 1, 0), -1)
-    assert channel.calls == channel.requests == []
-    channel.answers = [chunks(1)]
-    assert receive(client, 1)
-    assert requested(channel) == [1]
-
-
-def test_only_one_message_is_requested_early(client, channel):
-    channel.answers = [chunks(1), chunks(2), chunks(3)]
-    receive(client, 1)
-    client.request_early(ExchangeId(1, 2, 0), -1)
-    client.request_early(ExchangeId(1, 3, 0), -1)
-    assert requested(channel) == [1, 2]
 
 
 def test_a_wrong_guess_opens_the_stream_again(client, channel):
@@ -783,58 +468,3 @@ def test_a_request_that_cannot_be_sent_is_sent_on_another_stream(client, channel
     assert requested(channel) == [1, 2]
     assert channel.calls == ["Hello", "stream"] * 2
     assert channel.events == ["close"]
-
-
-def test_an_early_request_on_a_broken_stream_is_repeated(client, channel):
-    channel.answers = [chunks(1), [ConnectionResetError()], chunks(2)]
-    receive(client, 1)
-    client.request_early(ExchangeId(1, 2, 0), -1)
-    receive(client, 2)
-    assert requested(channel) == [1, 2, 2]
-
-
-# --- changes by the operator ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def followed(home, channel, tmp_path):
-    """A client, and a function that moves its neighbour to another address."""
-    client = make_client(FederationFolder(shutil.copytree(home.path, tmp_path / "ours")))
-    operator = shutil.copytree(home.path, tmp_path / "operator")
-
-    def move():
-        changed = change_address(operator, "b", "127.0.0.1:7598")
-        assert client._state.changes.update(changed.signed_update()[2])
-
-    return client, move
-
-
-def test_a_neighbour_that_moves_is_called_at_its_new_address(followed, channel):
-    client, move = followed
-
-    def follow():
-        assert channel.hanging.wait(60)
-        move()
-
-    threading.Thread(target=follow, daemon=True).start()
-    channel.answers = [[HANG], chunks(1)]
-    assert receive(client, 1)
-    assert channel.calls == ["Hello", "stream"] * 2
-    assert client._state.metrics.total("tacit_rejected_total") == 0
-
-
-def test_a_change_while_the_stream_opens_is_not_missed(followed, channel, monkeypatch):
-    """It may be a revocation of what the neighbour has just shown."""
-    client, move = followed
-    opened = []
-
-    def open_late(address, *_):
-        opened.append(address)
-        if len(opened) == 1:
-            move()
-        return channel.open_stream()
-
-    monkeypatch.setattr(member_channel, "open_stream", open_late)
-    channel.answers = [[HANG], chunks(1)]
-    assert receive(client, 1)
-    assert opened == ["127.0.0.1:7501", "127.0.0.1:7598"]

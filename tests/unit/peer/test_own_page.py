@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from tacit.config.loading import make_config
-from tacit.peer.federation.operator import create
+from support.clinics import clinics
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.own_page import own_board
@@ -16,11 +15,7 @@ EXPIRY = 2_000_000_000.0
 
 @pytest.fixture
 def state(tmp_path):
-    config = make_config(
-        {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
-    )
-    nodes = {name: f"{name}.example.org:7400" for name in "abcd"}
-    folder = create(tmp_path / "f", "clinics", nodes, config).node("a")
+    folder = clinics(tmp_path / "f", "abcd", host="192.0.2.7").node("a")
     active = ActiveRoster.load(folder, "a", folder.manifest())
     state = NodeState(folder, "a", active, EventLog(io.StringIO(), "a"), 6, "torch.float32")
     state.report(phase="training", step=10, steps=100, round_length=5)
@@ -38,7 +33,7 @@ def test_it_shows_the_node_and_what_it_knows_of_others(state):
     assert json.loads(json.dumps(shown))["viewer"] == "a"
     own, *others = shown["nodes"]
     assert (own["loss"], own["round"], own["rounds"]) == (0.5, 2, 20)
-    assert (own["expires"], own["address"]) == (EXPIRY, "a.example.org:7400")
+    assert (own["expires"], own["address"]) == (EXPIRY, "192.0.2.7:7500")
     assert {other["state"] for other in others} == {"unknown"}
     assert {other["loss"] for other in others} == {None}
     assert shown["curves"] == {"a": [[10, 0.5, 90.0]]}

@@ -31,9 +31,8 @@ from tacit.peer.relay import server
 from tacit.peer.relay.client import RelayRefused, RelayUser
 from tacit.peer.relay.dialer import RelayDialer
 from tacit.peer.relay.forwarding import BUFFER_BYTES
-from tacit.peer.relay.frames import MAX_FRAME_BYTES, BadFrame, read_frame, write_frame
+from tacit.peer.relay.frames import MAX_FRAME_BYTES, read_frame, write_frame
 from tacit.peer.relay.relay import RelayProcess
-from tacit.peer.relay.waiting import RelayWaiter
 from tacit.peer.wire import gate
 
 CONFIG = make_config({"algorithm": {"name": "dsgt", "lr": 0.1}, "run": {"iterations_per_round": 5}})
@@ -296,26 +295,26 @@ def test_too_many_tunnels_between_two_members_close_the_oldest(home, running):
     play(scene())
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        (MAX_FRAME_BYTES + 1).to_bytes(4, "little") + b"{",
-        (2).to_bytes(4, "little") + b"[]",
-        (11).to_bytes(4, "little") + b'{"kind": 1}',
-        (16).to_bytes(4, "little") + b'{"kind": "none"}',
-        (30).to_bytes(4, "little") + b'{"kind": "log", "size": 1e300}',
-        (30).to_bytes(4, "little") + b'{"kind": "log", "size": -10  }',
-        (4000).to_bytes(4, "little") + b"[" * 4000,
-    ],
-)
-def test_garbage_from_a_member_is_refused(home, running, sent):
+GARBAGE = [
+    b"GET / HTTP/1.1\r\n\r\n",
+    (MAX_FRAME_BYTES + 1).to_bytes(4, "little") + b"{",
+    (2).to_bytes(4, "little") + b"[]",
+    (11).to_bytes(4, "little") + b'{"kind": 1}',
+    (16).to_bytes(4, "little") + b'{"kind": "none"}',
+    (30).to_bytes(4, "little") + b'{"kind": "log", "size": 1e300}',
+    (30).to_bytes(4, "little") + b'{"kind": "log", "size": -10  }',
+    (4000).to_bytes(4, "little") + b"[" * 4000,
+]
+
+
+def test_garbage_from_a_member_is_refused(home, running):
     async def scene():
-        connection = await user(home, "a")._open(relay_of(home))
-        connection.writer.write(sent)
-        answer = await read_frame(connection.reader, LONG)
-        assert (answer["kind"], answer["reason"]) == ("refused", "malformed")
-        assert await read_to_end(connection.reader) == 0
+        for sent in GARBAGE:
+            connection = await user(home, "a")._open(relay_of(home))
+            connection.writer.write(sent)
+            answer = await read_frame(connection.reader, LONG)
+            assert (answer["kind"], answer["reason"]) == ("refused", "malformed"), sent
+            assert await read_to_end(connection.reader) == 0
 
     play(scene())
     assert not events(running[1], "internal error")
@@ -390,29 +389,6 @@ def test_a_relay_pings_members_that_wait_and_closes_unused_tunnels(home, running
     play(scene())
 
 
-@contextmanager
-def echoing():
-    """A server on the loopback interface that sends everything back; yields its port."""
-
-    def echo(connection):
-        with connection:
-            while data := connection.recv(1 << 16):
-                connection.sendall(data)
-
-    def accept():
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=echo, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-
-
 def ask(address, data):
     """The echo of some bytes; less if the connection ends."""
     with socket.socket(socket.AF_UNIX) as connection:
@@ -426,30 +402,6 @@ def ask(address, data):
         except OSError:
             pass
         return found
-
-
-def test_waiter_and_dialer_find_each_other_and_a_relay_that_comes_back(home, tmp_path):
-    folder, text = RelayFolder(home.path / "relays" / "r1"), io.StringIO()
-    dialer = RelayDialer(user(home, "a"))
-    data = random.Random(2).randbytes(300_000)
-    with echoing() as port:
-        waiter = RelayWaiter(user(home, "b"), lambda: True, EventLog(text, "b"), port)
-        with waiter.run():
-            address = dialer.address("b")
-            assert ask(address, b"x") == b""
-            assert "r1" in dialer.problem("b") or "Connect call failed" in dialer.problem("b")
-            for _ in range(2):
-                with run_relay(folder):
-                    while ask(address, b"x") != b"x":
-                        pass
-                    assert all(ask(address, data) == data for _ in range(8))
-                    assert (dialer.relay_of("b"), dialer.problem("b")) == ("r1", "")
-                assert ask(address, b"x") == b""
-                assert dialer.relay_of("b") == ""
-    dialer.close()
-    dialer.close()
-    assert events(text, "relay reached")
-    assert events(text, "relay not reached")
 
 
 def test_without_a_relay_the_dialer_says_so(home):
@@ -476,20 +428,6 @@ def test_a_folder_with_a_long_name_is_refused(home, tmp_path, monkeypatch):
         dialer.address("b")
     dialer.close()
     assert not list(long.iterdir())
-
-
-def test_a_second_relay_is_used_if_the_first_does_not_answer(home, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    second = add_relay(home.path, "r2", f"127.0.0.1:{port}")
-    dialer = RelayDialer(user(home, "a"))
-    with echoing() as echo, run_relay(second):
-        waiter = RelayWaiter(user(home, "b"), lambda: True, EventLog(io.StringIO(), "b"), echo)
-        with waiter.run():
-            while ask(dialer.address("b"), b"x") != b"x":
-                pass
-            assert dialer.relay_of("b") == "r2"
-    dialer.close()
 
 
 def test_metrics_and_health(home, running):
@@ -587,20 +525,3 @@ def test_a_folder_of_a_member_and_a_taken_port_are_refused(home):
     remove_relay(home.path, "r1")
     with pytest.raises(Misuse, match="not a relay"):
         RelayProcess(folder, EventLog(io.StringIO(), "r1"))
-
-
-def test_frames():
-    async def scene():
-        reader = asyncio.StreamReader()
-        reader.feed_data(b"\0\0")
-        reader.feed_eof()
-        with pytest.raises(ConnectionResetError):
-            await read_frame(reader, LONG)
-        late = asyncio.StreamReader()
-        with pytest.raises(TimeoutError):
-            await read_frame(late, 0.0)
-        late.feed_data((3).to_bytes(4, "little") + b"nul")
-        with pytest.raises(BadFrame):
-            await read_frame(late, LONG)
-
-    play(scene())

@@ -15,8 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from served_node import ServedNode, make_home
+from served_node import ServedNode
 
+from support.clinics import clinics
 from tacit.config.loading import with_keys
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import status_to_dict
@@ -26,7 +27,7 @@ from tacit.peer.node import finished_peers
 from tacit.peer.node.callers import Caller, Refused
 from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.node_state import ActiveRoster
-from tacit.peer.node.service import MAX_CALLS, PeerService, threads_for
+from tacit.peer.node.service import PeerService
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.transport import (
@@ -122,7 +123,7 @@ class CalledNode(ServedNode):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    return make_home(tmp_path_factory.mktemp("served") / "f")
+    return clinics(tmp_path_factory.mktemp("served") / "f", "abcd")
 
 
 @pytest.fixture
@@ -179,19 +180,6 @@ def test_a_caller_without_a_certificate_is_refused(node):
     context.auth_context = dict
     with pytest.raises(Aborted, match="not of federation clinics"):
         node.call("AnnounceManifest", context=context)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_certificate_of_another_federation_is_refused_everything(node, method):
-    with pytest.raises(Aborted, match="not of federation clinics") as caught:
-        node.call(method, context=FakeContext("b", BANKS("b")))
-    assert caught.value.code == StatusCode.PERMISSION_DENIED
-    assert node.rejected("another federation") == 1
-
-
-@pytest.mark.parametrize("caller", ["b", "c", "operator"])
-def test_members_and_the_operator_get_the_status(node, caller):
-    assert wire.Status.FromString(node.call("GetStatus", caller=caller)).steps == 100
 
 
 @pytest.mark.parametrize("caller", ["a", "b", "c", "operator"])
@@ -307,35 +295,12 @@ def silent_call(node, caller):
     return finish
 
 
-@pytest.mark.parametrize(
-    ("caller", "others"), [("b", ["c", "operator", "z"]), ("z", ["b", "c", "operator"])]
-)
-def test_silent_calls_do_not_block_other_callers(node, caller, others):
-    finish = [silent_call(node, caller) for _ in range(MAX_CALLS)]
-    code, why = node.refusal("Hello", node.state.node_info().SerializeToString(), caller)
-    assert code == StatusCode.RESOURCE_EXHAUSTED
-    assert why == f"4 calls of {'others' if caller == 'z' else caller} are running already"
-    assert node.rejected("too many calls") == 1
-    for other in others:
-        assert node.call("GetManifest", caller=other)
-    finish[0]()
-    assert node.call("GetManifest", caller=caller)
-    for one in finish:
-        one()
-
-
 def test_callers_that_are_not_members_share_one_limit(node):
     finish = [silent_call(node, caller) for caller in ("y", "y", "x", "x")]
     assert node.refusal("GetManifest", caller="w")[0] == StatusCode.RESOURCE_EXHAUSTED
     assert node.call("GetManifest", caller="b")
     for one in finish:
         one()
-
-
-def test_there_are_threads_for_all_allowed_calls():
-    for members in (2, 5, 20):
-        callers = members + 2
-        assert threads_for(members) > MAX_CALLS * callers
 
 
 # --- malformed requests -------------------------------------------------------------------------
@@ -362,11 +327,6 @@ def test_a_caller_that_hangs_up_before_its_request_is_not_counted(node):
     context.cancel()
     assert node.handler("GetStatus").stream_unary(iter([]), context) == b""
     assert node.metrics.total("tacit_rejected_total") == 0
-
-
-def test_no_messages_are_served_over_grpc(node):
-    """They have streams of their own."""
-    assert node.handler("FetchMessages") is None
 
 
 @pytest.mark.parametrize("method", [one for one in METHODS if one != "CompareDigests"])
@@ -425,16 +385,6 @@ def test_a_notification_before_the_run_folder_exists_must_be_repeated(node):
     assert not node.folder.run.exists()
     code, _ = node.refusal("NotifyFinished", finished())
     assert code == StatusCode.UNAVAILABLE
-
-
-def test_hello_answers_with_our_own_info(node):
-    ours = node.state.node_info()
-    assert wire.NodeInfo.FromString(node.call("Hello", ours.SerializeToString())) == ours
-    ours.sections["algorithm"], ours.manifest_sha256 = "0" * 16, b"x" * 32
-    code, why = node.refusal("Hello", ours.SerializeToString())
-    assert code == StatusCode.FAILED_PRECONDITION
-    assert why == "another manifest for generation 1, which differs in algorithm"
-    assert node.rejected("configuration") == 1
 
 
 @pytest.mark.parametrize("theirs", [(), (1.0, 2.001), (1.0, math.nan), (1.0, 2.0, 3.0)], ids=str)

@@ -178,12 +178,6 @@ def test_a_full_disk_ends_the_transcript_and_nothing_else(tmp_path, monkeypatch,
     assert ticks(tmp_path / "transcript") == [4]
 
 
-def test_a_folder_that_cannot_be_made_is_no_reason_to_stop(tmp_path):
-    (tmp_path / "transcript").write_text("a file")
-    recorded = Recorded(tmp_path / "transcript").add(message(0))
-    assert recorded.log.status.startswith("dropped: ")
-
-
 def test_a_message_larger_than_the_limit_ends_it(tmp_path):
     recorded = Recorded(tmp_path / "transcript", limit=1_000).add(message(0))
     assert "more than --transcript allows" in recorded.log.status
