@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -24,6 +25,7 @@ import torch
 from federations import die_with_parent, forkserver, models
 
 from tacit.cli import main
+from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.local_processes import LocalFederation, LocalNode
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, NodeOptions
@@ -199,7 +201,7 @@ class ForkedFederation(LocalFederation):
     def start(self, name):
         node = self.folder.node(name)
         node.run.mkdir(parents=True, exist_ok=True)
-        arguments = ["node", str(node.path)]
+        arguments = ["node", str(node.path), "--share-scores"]
         arguments += [] if self.data is None else ["--data", self.data.replace("{name}", name)]
         arguments += [] if self.save_seconds is None else ["--save-every", str(self.save_seconds)]
         arguments += ["--listen", self.listen[name]] if name in self.listen else []
@@ -221,13 +223,16 @@ class ForkedFederation(LocalFederation):
 
 
 class ForkedCommand:
-    """`tacit` with arguments in a forked process, with the interface of subprocess.Popen."""
+    """`tacit` with arguments in a forked process, with the interface of subprocess.Popen.
+
+    `files` limits how many files it may open.
+    """
 
     stdin = None
 
-    def __init__(self, arguments, log):
+    def __init__(self, arguments, log, files=None):
         self._process = forkserver().Process(
-            target=_run_command, args=(arguments, str(log)), daemon=True
+            target=_run_command, args=(arguments, str(log), files), daemon=True
         )
         self._process.start()
         self.pid = self._process.pid
@@ -256,8 +261,10 @@ class ForkedCommand:
         self.send_signal(signal.SIGKILL)
 
 
-def _run_command(arguments, log):
+def _run_command(arguments, log, files):
     die_with_parent()
+    if files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -320,6 +327,16 @@ def undisturbed(home):
     return models(home)
 
 
+def kill(running, victims):
+    """Kill nodes and restart them."""
+    for name in victims:
+        running.nodes[name].process.kill()
+    for name in victims:
+        code = running.nodes[name].process.wait()
+        assert code == -signal.SIGKILL, "training ended before all were killed"
+        running.start(name)
+
+
 @contextmanager
 def frozen(node):
     """Stop a process for the time of the block, with its connections open."""
@@ -328,6 +345,30 @@ def frozen(node):
         yield
     finally:
         node.process.send_signal(signal.SIGCONT)
+
+
+def announce(operator, manifest):
+    """Send the operator's newest manifest and log to the members of a manifest."""
+    client = FederationClient(manifest, operator.operator_credentials(), operator.ca())
+    try:
+        return client.announce(*operator.signed_update())
+    finally:
+        client.close()
+
+
+def until_status(home, condition, running):
+    """Wait until all members answer the operator and their statuses meet a condition."""
+    client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
+
+    def all_meet_it():
+        assert not running.failed(), [node.last_error() for node in running.failed()]
+        found = [report.status for report in client.status(2.0)]
+        return all(status is not None and condition(status) for status in found)
+
+    try:
+        until(all_meet_it, "all members meet a condition")
+    finally:
+        client.close()
 
 
 def until(condition, what):
@@ -370,8 +411,8 @@ def until_step(home, step, names=NAMES):
 
 def logged(home, name, event):
     """The lines about an event in a node's log, which may have truncated lines."""
-    found = []
-    for line in (home.node(name).run / "log.jsonl").read_text(errors="replace").splitlines():
+    found, log = [], home.node(name).run / "log.jsonl"
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
         with suppress(ValueError):
             entry = json.loads(line)
             found += [entry] if entry.get("event") == event else []
@@ -382,3 +423,20 @@ def metric(home, name, series):
     """A metric without labels from a node's monitoring server; 0 if there is none."""
     lines = (monitored(home, name, "metrics") or "").splitlines()
     return next((float(line.split()[1]) for line in lines if line.startswith(f"{series} ")), 0.0)
+
+
+def until_logged(home, name, event, count=1):
+    """The lines about an event in a node's log, as soon as there are so many."""
+
+    def enough():
+        found = logged(home, name, event)
+        return found if len(found) >= count else None
+
+    return until(enough, f"{name} logs {event!r}")
+
+
+def unhealthy(home, name):
+    """The reason why a node reports that it is not healthy."""
+    health = monitored(home, name, "health")
+    assert not health["healthy"]
+    return health["reason"]

@@ -113,7 +113,7 @@ def simulated_through_change(home, before, step):
     second, steps = _started(home, home.manifest())
     # A change keeps the model, and starts everything else again.
     state = replace(second.state, theta=theta.expand(len(home.members), -1))
-    second.restore(state, step, 0, 0.0)
+    second.restore(replace(second.checkpoint(""), state=state, step=step))
     return _advanced(second, steps)
 
 

@@ -10,7 +10,16 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from chaos import FRESH, ForkedFederation, logged, monitored, step_of, until, until_step
+from chaos import (
+    FRESH,
+    ForkedFederation,
+    announce,
+    logged,
+    monitored,
+    step_of,
+    until,
+    until_step,
+)
 from federations import federation, free_ports, plan, twin
 
 from tacit.core.storage import write_bytes
@@ -36,15 +45,6 @@ def places(tmp_path):
     for name in NAMES:
         (nodes.node(name).path / f"{name}.request").write_text("")  # as if it had made its keys
     return nodes, operator
-
-
-def announce(operator, members):
-    """Send the newest manifest and log to some members."""
-    client = FederationClient(members, operator.operator_credentials(), operator.ca())
-    try:
-        return client.announce(*operator.signed_update())
-    finally:
-        client.close()
 
 
 def renew(nodes, operator, name):
@@ -104,9 +104,9 @@ def calling(nodes, name, own):
         channel.close()
 
 
-def test_certificates_are_renewed_while_training(places, tmp_path):
+def test_certificates_are_renewed_and_a_member_moves_while_training(places, tmp_path):
     nodes, operator = places
-    with ForkedFederation(nodes) as local:
+    with ForkedFederation(nodes, save_seconds=0.2) as local:
         until_step(nodes, 10, NAMES)
         for name in ("n1", "n2"):
             before = shown_certificate(nodes, name, tmp_path)
@@ -115,16 +115,26 @@ def test_certificates_are_renewed_while_training(places, tmp_path):
             assert shown_certificate(nodes, name, tmp_path) == after
             until(lambda name=name: logged(nodes, name, "certificate renewed"), "it is noticed")
         # Connections that break now are replaced by ones with the new certificates.
-        local.nodes["n3"].process.kill()
-        local.nodes["n3"].process.wait()
+        local.nodes["n3"].process.terminate()
+        local.nodes["n3"].process.wait(60)
+        (port,) = free_ports(1)
+        change_address(operator.path, "n3", f"127.0.0.1:{port}")
+        nodes.node("n3").update_log(operator.log().text)  # from its new bundle
+        # Only n1 is told, which is no neighbour of n3.
+        client = FederationClient(nodes.manifest(), operator.operator_credentials(), operator.ca())
+        client._channels, client._members = client._channels[1:2], client._members[1:2]
+        assert client.announce(*operator.signed_update()) == {"n1": ""}
+        client.close()
         local.start("n3")
         finish(local)
     check_uninterrupted(nodes, NAMES[:3])
     for name in NAMES:
         assert not logged(nodes, name, "certificate rejected")
         assert not logged(nodes, name, "rejected")
-        # The log came from n1 and n2, which had it in their bundles.
         assert nodes.node(name).log() == operator.log()
+    started = logged(nodes, "n3", "started")[-1]
+    assert started["listen"] == f"127.0.0.1:{port}"
+    assert started["step"] > 0
 
 
 def test_an_expired_certificate_ends_no_open_connection(places, tmp_path, monkeypatch):
@@ -167,11 +177,13 @@ def test_an_expired_certificate_ends_no_open_connection(places, tmp_path, monkey
     check_uninterrupted(nodes)
 
 
-def test_a_revoked_member_is_shut_out_at_once_and_the_others_go_on(places):
+def test_a_revoked_member_is_shut_out_at_once_and_comes_back_with_new_keys(places, tmp_path):
+    """It brings its state along, and all do all iterations."""
     nodes, operator = places
     others = NAMES[:3]
-    with ForkedFederation(nodes) as local:
+    with ForkedFederation(nodes, save_seconds=0.05) as local:
         until_step(nodes, 10, NAMES)
+        until(lambda: (monitored(nodes, "n3") or {}).get("saved", 0) > 0, "n3 has saved its state")
         before, stolen = nodes.manifest(), nodes.node("n3").credentials()
         with calling(nodes, "n1", stolen) as channel:
             assert isinstance(ask(channel), bytes)
@@ -192,25 +204,6 @@ def test_a_revoked_member_is_shut_out_at_once_and_the_others_go_on(places):
                         ),
                         "the revocation has arrived",
                     )  # fmt: skip
-        local.nodes.pop("n3").process.kill()
-        finish(local)
-    for name in others:
-        summary = json.loads((nodes.node(name).run / "summary.json").read_text())
-        assert summary["steps"] == STEPS
-        assert len(logged(nodes, name, "started")) == 1
-        assert [one["generation"] for one in logged(nodes, name, "roster changed")] == [2]
-
-
-def test_a_revoked_member_comes_back_with_new_keys(places, tmp_path):
-    """It brings its state along, and all do all iterations."""
-    nodes, operator = places
-    others = NAMES[:3]
-    with ForkedFederation(nodes, save_seconds=0.05) as local:
-        until_step(nodes, 10, NAMES)
-        until(lambda: (monitored(nodes, "n3") or {}).get("saved", 0) > 0, "n3 has saved its state")
-        before = nodes.manifest()
-        revoke(operator.path, "n3")
-        announce(operator, before)
         assert local.nodes["n3"].process.wait(120) == 0  # the operator told it
         for name in others:
             until(lambda name=name: logged(nodes, name, "roster changed"), "n3 is removed")
@@ -233,6 +226,8 @@ def test_a_revoked_member_comes_back_with_new_keys(places, tmp_path):
     for name in NAMES:
         summary = json.loads((nodes.node(name).run / "summary.json").read_text())
         assert (summary["steps"], summary["generation"]) == (STEPS, 3)
+    for name in others:
+        assert len(logged(nodes, name, "started")) == 1
     assert logged(nodes, "n3", "resumed")[-1]["step"] > 0
 
 
@@ -243,10 +238,13 @@ def silence(waits):
     yield from ()
 
 
-def test_a_kept_member_continues_with_a_new_certificate(places):
-    """Its neighbours wait, in the same generation, and nothing is lost."""
+def test_a_kept_member_continues_with_a_new_certificate_and_its_old_key_is_refused(
+    places, tmp_path
+):
+    """Its neighbours wait for it, in the same generation, and nothing is lost."""
     nodes, operator = places
-    with ForkedFederation(nodes) as local:
+    thief = twin(nodes, tmp_path / "thief")
+    with ForkedFederation(nodes, save_seconds=0.2) as local:
         until_step(nodes, 10, NAMES)
         old = nodes.node("n2").credentials()
         revoke(operator.path, "n2", keep=True)
@@ -255,27 +253,9 @@ def test_a_kept_member_continues_with_a_new_certificate(places):
         assert not health["healthy"]
         assert health["reason"] == "the certificate of n2 is revoked by entry 6 of the log"
         until(lambda: any("n2" in one for one in monitored(nodes, "n1")["waiting_for"]), "waits")
-        step = step_of(nodes, "n1")
-        # The operator announces nothing: n2 itself sends its neighbours the log from its bundle.
-        renew(nodes, operator, "n2")
-        until_step(nodes, step + 3, NAMES)
-        # The old certificate stays refused.
-        with calling(nodes, "n1", old) as channel:
-            assert "revoked" in str(ask(channel))
-        finish(local)
-    check_uninterrupted(nodes)
-
-
-def test_neighbours_refuse_a_server_with_a_revoked_key(places, tmp_path):
-    """n2 is replaced by a thief with its old key, at its address, after n2 got a new key."""
-    nodes, operator = places
-    thief = twin(nodes, tmp_path / "thief")
-    with ForkedFederation(nodes) as local:
-        until_step(nodes, 10, NAMES)
-        # Its neighbours wait for it, so that none finishes before the thief is there.
+        # A thief with its old key takes its place.
         local.nodes["n2"].process.terminate()
         local.nodes["n2"].process.wait(60)
-        revoke(operator.path, "n2", keep=True)
         renew(nodes, operator, "n2")
         told = announce(operator, nodes.manifest())
         assert [told[name] for name in ("n0", "n1", "n3")] == [""] * 3
@@ -288,31 +268,10 @@ def test_neighbours_refuse_a_server_with_a_revoked_key(places, tmp_path):
                     lambda name=name: logged(nodes, name, "certificate rejected"),
                     "the old certificate is refused in the handshake",
                 )
+        with calling(nodes, "n1", old) as channel:
+            assert "revoked" in str(ask(channel))
         step = step_of(nodes, "n1")
         local.start("n2")
-        until_step(nodes, step + 1, ["n1", "n3"])
+        until_step(nodes, step + 3, NAMES)
         finish(local)
     check_uninterrupted(nodes, ["n0", "n1", "n3"])
-
-
-def test_a_member_moves_to_another_address(places):
-    """It continues from its checkpoint. Only n0 is told, which is no neighbour of n2."""
-    nodes, operator = places
-    with ForkedFederation(nodes, save_seconds=0.2) as local:
-        until_step(nodes, 10, NAMES)
-        local.nodes["n2"].process.terminate()
-        local.nodes["n2"].process.wait(60)
-        (port,) = free_ports(1)
-        change_address(operator.path, "n2", f"127.0.0.1:{port}")
-        nodes.node("n2").update_log(operator.log().text)  # from its new bundle
-        manifest = nodes.manifest()
-        client = FederationClient(manifest, operator.operator_credentials(), operator.ca())
-        client._channels, client._members = client._channels[:1], client._members[:1]
-        assert client.announce(*operator.signed_update()) == {"n0": ""}
-        client.close()
-        local.start("n2")
-        finish(local)
-    check_uninterrupted(nodes, ["n0", "n1", "n3"])
-    started = logged(nodes, "n2", "started")[-1]
-    assert started["listen"] == f"127.0.0.1:{port}"
-    assert started["step"] > 0

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 
 import pytest
+from chaos import ForkedFederation, until
 from federations import federation, plan
 
 from support.browser import browse, find_browser
@@ -19,7 +20,6 @@ from tacit.config.loading import with_keys
 from tacit.peer.dashboard.federation_watch import FederationWatch, watching
 from tacit.peer.dashboard.page import dashboard_pages, link
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.monitoring.access import TOKEN_FILE, Access, load_access
 from tacit.peer.monitoring.http_server import serve_pages
 
@@ -34,19 +34,14 @@ def running(folder, share_metrics):
     if share_metrics:
         config = with_keys(config, "federation", share_metrics=True)
     home = federation(folder / "f", config, clients=3)
-    with LocalFederation(home) as local:
+    with ForkedFederation(home) as local:
         for name in local.nodes:
             history = home.node(name).run / "history.jsonl"
-            wait_until(lambda path=history: path.exists() and path.stat().st_size > 0)
+            until(
+                lambda path=history: path.exists() and path.stat().st_size > 0,
+                "all have evaluated",
+            )
         yield home, local
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + LIMIT
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-    return value
 
 
 def get(port, path, **headers):

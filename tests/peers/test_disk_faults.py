@@ -1,4 +1,4 @@
-"""Full disks, damaged files, stops and clocks that jump: no bit of the result changes."""
+"""Killed nodes, full disks, damaged files and clocks that jump: no bit of the result changes."""
 
 import errno
 import os
@@ -17,12 +17,14 @@ from chaos import (
     FRESH,
     LONG,
     ForkedFederation,
+    kill,
     logged,
     metric,
     monitored,
     run_in_threads,
     undisturbed,
     until,
+    until_logged,
     until_step,
 )
 from federations import federation, models, plan, twin, with_salts
@@ -31,7 +33,7 @@ import tacit.peer
 from tacit.peer.node import results
 from tacit.peer.node.checkpoint_store import CheckpointStore
 
-FULL, DAMAGED, STOPPED = "n2", "n1", "n4"
+FULL, DAMAGED, STOPPED, KILLED = "n2", "n1", "n4", ["n0", "n3"]
 LINES = ["the history", "the record of messages"]  # whichever is written next
 DAY = 86_400.0
 # The only uses of the time of day, which may jump.
@@ -71,7 +73,7 @@ def expected(home):
 
 @pytest.fixture(scope="module")
 def seen(home):
-    """A run with a full disk, two stopped nodes and a damaged checkpoint, as it was observed."""
+    """A run with a full disk, stopped and killed nodes and a damaged checkpoint, as observed."""
     harmed = twin(home, home.path.parent / "harmed")
     hopeless = twin(home, home.path.parent / "hopeless")
     found = SimpleNamespace(home=harmed)
@@ -95,6 +97,12 @@ def seen(home):
                 running.start(name)
             node = alone.start(STOPPED)
             found.refused, found.last_error = node.process.wait(LONG), node.last_error()
+            # Two at once, and one of them again right after its restart.
+            until_step(harmed, 60, KILLED)
+            for victims in (KILLED, KILLED[:1]):
+                starts = len(logged(harmed, KILLED[0], "started"))
+                kill(running, victims)
+                until_logged(harmed, KILLED[0], "started", starts + 1)
             assert running.wait(LONG), [node.last_error() for node in running.failed()]
     finally:
         alone.stop()
@@ -161,6 +169,10 @@ def test_a_stopped_node_continues_from_its_last_iteration(seen):
         assert f"{stopped['step']:09d}" in seen.saved[name][0].name
     [resumed] = logged(seen.home, STOPPED, "resumed")
     assert resumed["step"] == stopped["step"]
+
+
+def test_killed_nodes_repeat_what_they_had_not_saved(seen):
+    assert [len(logged(seen.home, name, "resumed")) for name in KILLED] == [2, 1]
 
 
 def test_instead_of_a_damaged_checkpoint_the_previous_one_is_used(seen):

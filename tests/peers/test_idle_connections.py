@@ -1,28 +1,16 @@
 """Connections of strangers, which have no certificate, do not keep a federation from training."""
 
-import resource
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager, suppress
 
-import pytest
-from federations import federation, free_ports, log_of, plan
-from hostile import IdleNode, expired, first_bytes, tls
-
-from tacit.peer.federation.signing import create_authority, issue_credentials
-from tacit.peer.node.servers import run_servers
-from tacit.peer.wire.tls import MESSAGES
-from tacit.peer.wire.transport import SERVICE, open_channel
+from chaos import ForkedCommand
+from federations import federation, log_of, plan
 
 STRANGERS = 1_100
 FILES = 1_024  # the usual limit of a process
 TIMEOUT = 60
-
-
-def limit_files():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
 
 
 class Strangers(threading.Thread):
@@ -63,23 +51,12 @@ def is_open(connection):
         return False
 
 
-@pytest.fixture
-def many_files():
-    """Let this process open more files than the nodes may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 @contextmanager
 def running(home, name):
     """A node in a process with the usual limit of files."""
     node = home.node(name)
     node.run.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tacit", "node", str(node.path)]
-    with (node.run / "log.jsonl").open("ab") as log:
-        process = subprocess.Popen(command, stderr=log, preexec_fn=limit_files)
+    process = ForkedCommand(["node", str(node.path)], node.run / "log.jsonl", FILES)
     try:
         yield process
     finally:
@@ -100,63 +77,6 @@ def test_idle_connections_do_not_stop_a_federation(tmp_path, many_files):
     assert refused["too many"]["level"] == "warning"
     assert refused["too many"]["address"] == "127.0.0.1"
     assert not [one for one in lines if one["event"] == "save failed"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    config = plan({"name": "dsgt", "lr": 0.05}, clients=3)
-    return federation(tmp_path_factory.mktemp("gate") / "f", config, clients=3)
-
-
-@pytest.fixture
-def node(home):
-    return IdleNode(home.node("n0"))
-
-
-@pytest.fixture
-def served(home, node):
-    """The servers of n0 as they run in its process."""
-    (port,) = free_ports(1)
-    with run_servers(node.state, f"127.0.0.1:{port}", 0):
-        yield port
-    node.state.stop.clear()
-
-
-def refused(node, reason):
-    """How many connections were refused, as soon as there is one."""
-    line = node.log.wait_for("connection refused", reason=reason)
-    assert (line["level"], line["address"]) == ("warning", "127.0.0.1")
-    return node.state.metrics.value("tacit_connections_refused_total", reason=reason)
-
-
-@pytest.mark.parametrize("protocol", ["h2", MESSAGES])
-@pytest.mark.parametrize("kind", ["another authority", "expired", "no certificate"])
-def test_a_failed_handshake_leaves_a_trace(home, node, served, kind, protocol):
-    name = home.manifest().federation
-    own = {
-        "another authority": issue_credentials(create_authority(name), "n1", name),
-        "expired": expired(home.authority(), "n1", name),
-        "no certificate": None,
-    }[kind]
-    assert first_bytes(served, tls(own, protocol=protocol)) == b""
-    assert refused(node, "no valid certificate") == 1
-    assert "check its log, its certificate" in node.log.lines("connection refused")[0]["remedy"]
-
-
-def test_a_member_is_admitted_and_leaves_no_trace(home, node, served):
-    own, manifest = home.node("n1").credentials(), home.manifest()
-    channel = open_channel(f"127.0.0.1:{served}", "n0", manifest.federation, own, home.ca())
-    channel.unary_unary(f"/{SERVICE}/GetStatus")(b"", timeout=TIMEOUT)
-    assert "tacit_connections 1\n" in node.state.metrics.text()
-    channel.close()
-    assert node.log.lines("connection refused") == []
-
-
-def test_garbage_leaves_a_trace(node, served):
-    with socket.create_connection(("127.0.0.1", served), TIMEOUT) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert refused(node, "not tls") == 1
-        assert not is_open(stranger)
 
 
 def wait_until_listening(port, process):

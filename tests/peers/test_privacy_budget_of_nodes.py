@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from chaos import LONG, NAMES, ForkedFederation
 from federations import PRIVATE, federation, models, plan
 from safetensors.torch import load_file
@@ -28,9 +27,8 @@ def short_of_budget(folder, algorithm):
     return home, made.budget.allowed_steps
 
 
-@pytest.mark.parametrize("algorithm", [PRIVATE, DECOR], ids=lambda one: one["name"])
-def test_a_run_ends_where_its_budget_does(tmp_path, algorithm):
-    home, allowed = short_of_budget(tmp_path / "f", algorithm)
+def test_a_run_ends_where_its_budget_does(tmp_path):
+    home, allowed = short_of_budget(tmp_path / "f", PRIVATE)
     with ForkedFederation(home) as running:
         assert running.wait(LONG), [node.last_error() for node in running.failed()]
     assert len(models(home)) == len(NAMES)
@@ -40,11 +38,8 @@ def test_a_run_ends_where_its_budget_does(tmp_path, algorithm):
         assert 0 < summary["privacy"]["epsilon_spent"] <= summary["privacy"]["epsilon"] == 2.0
 
 
-@pytest.mark.parametrize("algorithm", [PRIVATE, DECOR], ids=lambda one: one["name"])
-def test_a_node_that_has_spent_its_budget_sends_nothing_more_and_keeps_its_model(
-    tmp_path, algorithm
-):
-    home, allowed = short_of_budget(tmp_path / "f", algorithm)
+def test_a_node_that_has_spent_its_budget_sends_nothing_more_and_keeps_its_model(tmp_path):
+    home, allowed = short_of_budget(tmp_path / "f", DECOR)
     run = home.node("n2").run
     (run / "checkpoints").mkdir(parents=True)
     # What it has sent under an earlier roster leaves it three sums.

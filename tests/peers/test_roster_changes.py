@@ -2,48 +2,17 @@
 
 import json
 import signal
-import time
 
 import pytest
 import torch
-from chaos import ForkedFederation, logged
+from chaos import ForkedFederation, announce, logged, until_status, until_step
 from federations import federation, free_ports, models, plan
 from safetensors import safe_open
 
-from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.operator import add, remove
 from tacit.peer.node.checkpoint_store import CheckpointStore
 
 STEPS = 250
-
-
-def statuses(home):
-    client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
-    try:
-        return {report.member.name: report.status for report in client.status(2.0)}
-    finally:
-        client.close()
-
-
-def wait_for(home, condition, local, seconds=90):
-    """Wait until all members answer and meet a condition."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = statuses(home)
-        if all(status is not None and condition(status) for status in found.values()):
-            return
-        assert not local.failed(), [node.last_error() for node in local.failed()]
-        time.sleep(0.1)
-    raise AssertionError({name: str(status) for name, status in statuses(home).items()})
-
-
-def announce(home, before):
-    """Send the new manifest to the members of the one before."""
-    client = FederationClient(before, home.operator_credentials(), home.ca())
-    try:
-        return client.announce(*home.signed_update())
-    finally:
-        client.close()
 
 
 def newest_states(home):
@@ -66,14 +35,14 @@ def changed(tmp_path_factory):
     home = federation(tmp_path_factory.mktemp("changing") / "f", config, clients=4)
     seen = {}
     with ForkedFederation(home, save_seconds=0.5) as local:
-        wait_for(home, lambda status: status.step >= 20, local)
+        until_step(home, 20, ["n0", "n1", "n2", "n3"])
         local.nodes["n3"].process.send_signal(signal.SIGKILL)
         local.nodes["n3"].process.wait()
         del local.nodes["n3"]
         before = home.manifest()
         seen["removed"] = remove(home.path, "n3")
         seen["answers to removal"] = announce(home, before)
-        wait_for(
+        until_status(
             home,
             lambda status: (
                 status.generation == 2 and status.phase == "training" and status.step >= 60

@@ -136,15 +136,9 @@ def test_the_ends_of_a_directed_edge_have_the_same_keys(tmp_path):
     assert relative_distance(models(home), simulated(home)) < 1e-6
 
 
-DECOR = {"name": "decor", "lr": 0.1}
-PROMISES = {"decor": {"epsilon": 8.0, "delta": 1e-4, "samples": 200}}
-
-
-@pytest.mark.parametrize("algorithm", [FRESH, DECOR, PRIVATE], ids=lambda one: one["name"])
-def test_one_node_that_lost_its_state_has_another_salt_waits_and_says_why(tmp_path, algorithm):
+def test_one_node_that_lost_its_state_has_another_salt_waits_and_says_why(tmp_path):
     """Its neighbours have stored the old salt, which they pass on."""
-    promise = PROMISES.get(algorithm["name"])
-    home = federation(tmp_path / "f", plan(algorithm, rounds=50, hidden=4, privacy=promise))
+    home = federation(tmp_path / "f", plan(PRIVATE, rounds=50, hidden=4))
     run = home.node("n2").run
     with ForkedFederation(home, save_seconds=LONG) as running:
         until_step(home, 5)
@@ -162,10 +156,8 @@ def test_one_node_that_lost_its_state_has_another_salt_waits_and_says_why(tmp_pa
         assert not list(run.glob("checkpoints/masked-*.log"))
 
 
-@pytest.mark.parametrize("algorithm", [FRESH, DECOR], ids=lambda one: one["name"])
-def test_after_a_crash_a_node_that_computes_something_else_sends_nothing(tmp_path, algorithm):
-    promise = PROMISES.get(algorithm["name"])
-    home = federation(tmp_path / "f", plan(algorithm, rounds=50, hidden=4, privacy=promise))
+def test_after_a_crash_a_node_that_computes_something_else_sends_nothing(tmp_path):
+    home = federation(tmp_path / "f", plan(FRESH, rounds=50, hidden=4))
     record = home.node("n2").run / "checkpoints" / "masked-000001.log"
     # It continues from the first checkpoint.
     with ForkedFederation(home, save_seconds=LONG) as running:

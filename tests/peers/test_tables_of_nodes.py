@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from chaos import ForkedFederation
+from chaos import ForkedFederation, announce, until_step
 from federations import (
     federation,
     free_ports,
@@ -17,7 +17,6 @@ from federations import (
     relative_distance,
     run_in_turn,
 )
-from test_roster_changes import announce, wait_for
 
 from tacit.cli.federation_tables import describe
 from tacit.config.build import build
@@ -171,7 +170,7 @@ def test_a_new_member_scales_as_the_others(base, done, tmp_path):
     config = with_keys(load_config(base / "clinic.toml"), "run", rounds=40)
     home = federation(tmp_path / "f", config, clients=4)
     with ForkedFederation(home, save_seconds=0.5, data=str(sites)) as local:
-        wait_for(home, lambda status: status.step >= 10, local)
+        until_step(home, 10, NAMES)
         before = home.manifest()
         add(home.path, "n4", f"127.0.0.1:{free_ports(1)[0]}")
         announce(home, before)

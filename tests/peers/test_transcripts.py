@@ -189,19 +189,6 @@ def test_a_missing_message_is_a_gap(plain, tmp_path, sender):
     assert max(errors(both, "gradient")) < ROUNDING
 
 
-def test_the_audit_says_what_a_small_transcript_covers(tmp_path):
-    home = federation(tmp_path / "home", plan(PLAIN, hidden=3, clients=4), clients=4)
-    limit = 150_000  # 15 of 30 messages
-    run_in_threads(home, transcript=limit)
-    folder = home.node("n0").run / "transcript"
-    assert sum(path.stat().st_size for path in segment_paths(folder)) <= limit
-    found = audit_sent(home.node("n0"))
-    assert 5 <= found.kept.first <= 8
-    assert found.kept.last == 10
-    assert f"iterations {found.kept.first} to 10 of 10 (part of" in found.coverage
-    assert max(errors(of(found, "n1", "n3"), "gradient")) < ROUNDING
-
-
 def test_a_transcript_without_a_complete_iteration_is_no_error(plain, tmp_path):
     node = copy_of(plain.node("n1"), tmp_path / "n1")
     rewrite(
@@ -235,18 +222,6 @@ def test_longest_stretch():
     assert longest_stretch([4]) == (4, 4)
     assert longest_stretch([0, 1, 3, 4]) == (3, 4)
     assert longest_stretch([1, 2, 3, 7]) == (1, 3)
-
-
-def test_a_transcript_that_cannot_be_kept_is_dropped(tmp_path):
-    config = plan(PLAIN, rounds=2, iterations=5, hidden=3, clients=3)
-    home = federation(tmp_path / "home", config, clients=3)
-    # A message of 10 kB does not fit.
-    logs = run_in_threads(home, transcript=5_000)
-    events = [json.loads(line) for line in logs["n0"].splitlines()]
-    assert [one["event"] for one in events].count("transcript dropped") == 1
-    assert events[-1]["event"] == "finished"
-    assert not (home.node("n0").run / "transcript").exists()
-    assert audit_sent(home.node("n0")) is None
 
 
 def test_the_command_and_the_report(plain):

@@ -1,15 +1,14 @@
-"""A member that tells one neighbour something else is named; nobody is by false accusations."""
+"""Members that lie or send ruinous numbers are refused and named; false accusations name no one."""
 
 import hashlib
 import json
 
 import numpy as np
 import pytest
-from chaos import ForkedFederation
+from chaos import ForkedFederation, logged, unhealthy, until_logged
 from federations import federation, free_ports, log_of, plan
 from hostile import frame
 from mitm import MitmProxy
-from test_ruinous_messages import health, wait_for
 
 from support.misuse import misuse_message
 from tacit.core.storage import read_json
@@ -77,9 +76,9 @@ def test_a_member_that_signs_two_messages_is_proved_to_lie(home):
     proxy, local = equivocating(home, signs=True)
     with proxy, local as running:
         for name in HONEST:
-            (line,) = wait_for(home, name, "equivocation")
+            (line,) = until_logged(home, name, "equivocation")
             assert (line["level"], line["member"]) == ("error", "n1")
-            assert "n1 has signed two different messages" in health(home, name)
+            assert "n1 has signed two different messages" in unhealthy(home, name)
             path = home.node(name).run / "evidence" / "equivocation-n1.json"
             proof = Proof.from_json(path.read_text(), home.ca())
             assert proof.name == "n1"
@@ -88,9 +87,9 @@ def test_a_member_that_signs_two_messages_is_proved_to_lie(home):
         running.nodes["n0"].process.terminate()
         assert running.nodes["n0"].process.wait(60) == 0
         running.start("n0")
-        wait_for(home, "n0", "started", 2)
-        assert "n1 has signed two different messages" in health(home, "n0")
-        assert len(wait_for(home, "n0", "equivocation")) == 1
+        until_logged(home, "n0", "started", 2)
+        assert "n1 has signed two different messages" in unhealthy(home, "n0")
+        assert len(until_logged(home, "n0", "equivocation")) == 1
         reports = {one.member.name: one.status for one in asked(home)}
         assert all("n1 has signed two" in reports[name].problem for name in HONEST)
     # Some waits for n1, and all others for that one.
@@ -102,9 +101,9 @@ def test_a_member_that_signs_two_messages_is_proved_to_lie(home):
 def test_a_member_that_signs_one_message_is_refused_by_whom_it_lied_to(home):
     proxy, local = equivocating(home, signs=False)
     with proxy, local:
-        (line,) = wait_for(home, "n2", "message refused")
+        (line,) = until_logged(home, "n2", "message refused")
         assert (line["sender"], line["reason"]) == ("n1", "equivocation")
-        assert "n1 has signed that it sent something else" in health(home, "n2")
+        assert "n1 has signed that it sent something else" in unhealthy(home, "n2")
     for name in ("n0", "n2", "n3"):
         assert not (home.node(name).run / "evidence").exists()
     assert not [one for one in log_of(home, "n0") if one.get("sender") == "n1"]
@@ -129,7 +128,7 @@ def test_false_accusations_change_nothing(tmp_path):
     home = federation(tmp_path / "f", config, clients=3)
     with ForkedFederation(home) as local:
         # It trains: all salts are agreed on.
-        wait_for(home, "n0", "evaluated")
+        until_logged(home, "n0", "evaluated")
         node, manifest = home.node("n1"), home.manifest()
         salts = read_json(home.node("n0").run / "checkpoints" / "salts-000001.json")["salts"]
         address = manifest.member("n0").address
@@ -166,3 +165,45 @@ def test_a_file_that_proves_nothing_is_no_proof(home, tmp_path):
     text["lists"][1] = text["lists"][0]
     assert "do not contradict" in misuse_message(Proof.from_json, json.dumps(text), home.ca())
     assert "do not contradict" in misuse_message(Proof.of, same, more)
+
+
+# --- ruinous numbers ------------------------------------------------------------------------------
+
+RUINED_FROM = 4  # the iteration of the first ruinous message
+
+
+def ruined(caller, header, content):
+    """A message, from iteration RUINED_FROM on with every number at ±3e38."""
+    if header.exchange.tick < RUINED_FROM:
+        return frame(header=header) + content, False
+    changed = bytearray(content)
+    start = 8 + int.from_bytes(changed[:8], "little")
+    numbers = np.frombuffer(content, dtype=np.float32, offset=start)
+    changed[start:] = np.copysign(np.float32(3e38), numbers).tobytes()
+    header.sha256 = hashlib.sha256(changed).digest()
+    return frame(header=header) + bytes(changed), False
+
+
+def test_ruinous_numbers_are_refused_and_their_sender_is_named(tmp_path):
+    config = plan({"name": "dsgt", "lr": 0.05}, clients=3)
+    home = federation(tmp_path / "f", config, clients=3)
+    address, backend = home.manifest().member("n1").address, f"127.0.0.1:{free_ports(1)[0]}"
+    with (
+        MitmProxy(home, "n1", address, backend, ruined),
+        ForkedFederation(home, listen={"n1": backend}, save_seconds=0.0) as local,
+    ):
+        for name in ("n0", "n2"):
+            (line,) = until_logged(home, name, "message refused")
+            assert (line["level"], line["sender"]) == ("error", "n1")
+            # A slow node knows the digest of what n1 really sent before it reads the message.
+            why = {"too large": "holds 3e+38", "equivocation": "sent something else"}
+            assert why[line["reason"]] in line["why"]
+            assert f"{name} refuses a message of n1" in unhealthy(home, name)
+        # The same after a restart, from an undamaged state.
+        local.nodes["n0"].process.terminate()
+        assert local.nodes["n0"].process.wait(60) == 0
+        local.start("n0")
+        _, again = until_logged(home, "n0", "message refused", 2)
+        assert again["sender"] == "n1"
+        assert [line["step"] for line in logged(home, "n0", "resumed")] == [RUINED_FROM - 1]
+        assert not local.failed()
