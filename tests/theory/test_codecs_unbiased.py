@@ -166,12 +166,11 @@ def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
         (1025, 9),
     ],
 )
-@pytest.mark.parametrize("seed", [1, 2])
-def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(width, k, seed):
+def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(width, k):
     """Also for fewer columns than the permutation is used for, where it would fail first."""
-    is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(seed), width, k), width)
+    is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(1), width, k), width)
     if width >= 40:
-        is_uniform_in_single_columns_and_in_pairs(_permuted(random_seeds(seed), width, k), width)
+        is_uniform_in_single_columns_and_in_pairs(_permuted(random_seeds(2), width, k), width)
 
 
 def random_seeds(seed):
@@ -227,18 +226,39 @@ def chance_of(columns, width):
     return stats.chi2.sf(statistic, math.comb(width, k) - 1)
 
 
-@pytest.mark.parametrize(("width", "k"), [(2, 1), (5, 2), (6, 3), (7, 5), (8, 4)])
-@pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
+@pytest.mark.parametrize(
+    ("width", "k", "varies"),
+    [
+        (2, 1, "first word"),
+        (2, 1, "second word"),
+        (5, 2, "both words"),
+        (6, 3, "random"),
+        (7, 5, "first word"),
+        (8, 4, "second word"),
+        (8, 4, "both words"),
+    ],
+)
 def test_all_subsets_are_equally_likely_whichever_word_of_the_seed_varies(width, k, varies):
     assert chance_of(random_subset(seeds_that_vary(varies, 50_000), width, k), width) > 1e-4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "k"), [(40, 2), (64, 2), (100, 2), (256, 2), (257, 2), (300, 2)])
-@pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
-def test_all_pairs_are_equally_likely_in_the_permutation(width, k, varies):
+@pytest.mark.parametrize(
+    ("width", "varies"),
+    [
+        (40, "first word"),
+        (40, "second word"),
+        (40, "both words"),
+        (40, "random"),
+        (100, "first word"),
+        (256, "second word"),
+        (257, "both words"),
+        (300, "random"),
+    ],
+)
+def test_all_pairs_are_equally_likely_in_the_permutation(width, varies):
     """With a pair of rounds less, 40 columns fail this."""
-    assert chance_of(_permuted(seeds_that_vary(varies, 400_000), width, k), width) > 1e-4
+    assert chance_of(_permuted(seeds_that_vary(varies, 400_000), width, 2), width) > 1e-4
 
 
 @pytest.mark.parametrize("width", [256, 1000, 1_000_003])
