@@ -301,10 +301,10 @@ def test_a_graph_of_another_size_is_refused():
         manifest(3, Topology.ring(4).mixing("metropolis"))
 
 
-@given(st.binary(max_size=400))
-def test_random_bytes_are_refused(rubbish):
-    with pytest.raises(Misuse):
-        parse_manifest(rubbish)
+PIECES = st.sampled_from([
+    b"", b"[]", b"[[", b"{}", b"-1", b"1e400", b"nan", b"true", b'""', b"0.5", b"[config]\n",
+    b"[[member]]\n", b"2020-01-01", b"9" * 30,
+])  # fmt: skip
 
 
 @given(st.data())
@@ -313,48 +313,15 @@ def test_a_changed_manifest_is_parsed_or_refused(data):
     text = bytearray(TEXT.encode())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))
-        length = data.draw(st.integers(0, 40))
-        middle = data.draw(
-            st.one_of(
-                st.binary(max_size=8),
-                st.sampled_from(
-                    [
-                        b"",
-                        b"[]",
-                        b"[[",
-                        b"{}",
-                        b"-1",
-                        b"1e400",
-                        b"nan",
-                        b"true",
-                        b'""',
-                        b"0.5",
-                        b"[config]\n",
-                        b"[[member]]\n",
-                        b"2020-01-01",
-                        b"9" * 30,
-                        bytes(text[start : start + length]) * 2,
-                    ]
-                ),
-            )
-        )
-        text[start : start + length] = middle
+        cut = text[start : start + data.draw(st.integers(0, 40))]
+        middle = data.draw(st.one_of(st.binary(max_size=8), PIECES, st.just(bytes(cut) * 2)))
+        text[start : start + len(cut)] = middle
     try:
         read = parse_manifest(bytes(text))
     except Misuse:
         return
-    assert read.sections
-    assert parse_manifest(
-        make_manifest(
-            read.federation,
-            read.generation,
-            read.previous,
-            read.members,
-            read.graph,
-            read.config,
-            read.next_number,
-        ).text
-    ).hash
+    parts = (read.federation, read.generation, read.previous, read.members, read.graph, read.config)
+    assert parse_manifest(make_manifest(*parts, read.next_number).text).hash
 
 
 VALUES = st.recursive(

@@ -126,11 +126,11 @@ def test_objects_are_imported_by_name_in_one_place_and_for_few_callers():
         ("engines/callbacks.py", "_imported"),  # names of three loggers
     }
     assert callers == {
-        ("config/options.py", "algorithm_class"),
+        ("config/algorithms.py", "algorithm_class"),
         ("config/tasks.py", "make_module"),
         ("config/tasks.py", "make_metrics"),
         ("config/own_data.py", "_call_for_clients"),
-        ("config/kinds.py", "_model"),  # of an override on the command line
+        ("config/kinds.py", "_option_names"),  # of an override on the command line
         ("peer/node/allowed_code.py", "check_allowed"),
         ("peer/node/local_data.py", "_from_function"),
     }
