@@ -11,23 +11,22 @@ definite A.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import Tensor
 
-from tacit.algorithms.local_optimizer import decayed
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.local_optimizer import check_weight_decay, decayed
+from tacit.algorithms.tolerance import ALL, Tolerance
 from tacit.core.here import Here
-from tacit.core.schedules import Rate
+from tacit.core.noise import Gaussian, Noise, check_noise
+from tacit.core.schedules import Rate, check_rate
 from tacit.privacy.matrix_step import MatrixStep
 
 REQUIRES = ("connected", "doubly stochastic", "symmetric", "primitive")
 REQUIRES_EXACT = (*REQUIRES, "positive definite")
-UNDER_NOISE = {
-    "momentum": (
-        "it would repeat a gradient in all later messages, each with noise made for one gradient"
-    ),
-    "optimizer": "its noise is made for gradients, and Adam is not linear in them",
-}
 UNSUPPORTED_EXACT = {
     "optimizer": (
         "Adam is not linear in gradients: where its steps sum to zero the gradients do not, so the "
@@ -54,6 +53,36 @@ class ExactDiffusionState:
     theta: Tensor
     psi: Tensor
     momentum: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class NoisyDiffusion(Algorithm):
+    """Diffusion with own noise on every message, in either of two ways: PD-LMS and MDSG."""
+
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    tolerates: ClassVar[Tolerance] = ALL
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "momentum": (
+            "it would repeat a gradient in all later messages, each with noise made for one "
+            "gradient"
+        ),
+        "optimizer": "its noise is made for gradients, and Adam is not linear in them",
+    }
+    protects: ClassVar[str] = (
+        "the gradient, by own noise that costs accuracy; not the model, which averaging reveals"
+    )
+
+    lr: Rate
+    noise: Noise = Gaussian(0.01)
+    weight_decay: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_noise(self.noise)
+        check_weight_decay(self.weight_decay)
+
+    def start(self, here: Here) -> ModelState:
+        return ModelState(here.theta0)
 
 
 def adapt(

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES, UNDER_NOISE, ModelState, adapt
-from tacit.algorithms.local_optimizer import check_weight_decay
-from tacit.algorithms.tolerance import ALL, Tolerance
+from tacit.algorithms.diffusion import ModelState, NoisyDiffusion, adapt
 from tacit.core.here import Here
-from tacit.core.noise import Gaussian, Noise, check_noise
-from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class MDSG(Algorithm):
+class MDSG(NoisyDiffusion):
     """Masked diffusion: noise on what is sent, none on the own term (after Han et al. 2025).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
@@ -35,24 +29,6 @@ class MDSG(Algorithm):
     name: ClassVar[str] = "mdsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; after Han et al. 2025"
     known_as: ClassVar[str] = "masked diffusion: D-PSGD with noise on what is sent only"
-    requires: ClassVar[tuple[str, ...]] = REQUIRES
-    tolerates: ClassVar[Tolerance] = ALL
-    unsupported: ClassVar[Mapping[str, str]] = UNDER_NOISE
-    protects: ClassVar[str] = (
-        "the gradient, by own noise that costs accuracy; not the model, which averaging reveals"
-    )
-
-    lr: Rate
-    noise: Noise = Gaussian(0.01)
-    weight_decay: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-        check_noise(self.noise)
-        check_weight_decay(self.weight_decay)
-
-    def start(self, here: Here) -> ModelState:
-        return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
         noise = here.noise("z", self.noise)

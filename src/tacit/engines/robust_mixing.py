@@ -25,11 +25,12 @@ neighbours that send a client its own row back make its result that row, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tacit.algorithms.wrapped import WrappedAlgorithm
@@ -41,7 +42,6 @@ from tacit.core.rows import Sent
 from tacit.engines.inner_network import InnerNetwork, uncoded
 from tacit.engines.lazy_clients import LazyNetwork
 from tacit.engines.lazy_rows import evaluated
-from tacit.engines.robust_rules import centred_clipping, trimmed_mean
 from tacit.graph import Graph, World
 
 Rule = Literal["centred-clipping", "trimmed-mean"]
@@ -202,3 +202,60 @@ class RobustNetwork(InnerNetwork):
         )
         result: Tensor = evaluated(out)
         return result
+
+
+def centred_clipping(
+    own: Tensor, others: Sequence[Tensor], weights: Sequence[Tensor], liars: int
+) -> Tensor:
+    """xᵢ + Σ wᵢⱼ (xⱼ − xᵢ) min(1, τᵢ/‖xⱼ − xᵢ‖).
+
+    Args:
+        own: Own rows [n, P].
+        others: Rows of the k-th neighbours, [n, P] each.
+        weights: Their weights [n, 1] each; zero where a client has fewer neighbours.
+        liars: b; τᵢ is the distance that b neighbours exceed, or 0 if there are no more than b.
+    """
+    distances = torch.cat(
+        [
+            torch.linalg.vector_norm(row - own, dim=1, keepdim=True, dtype=torch.float64)
+            for row in others
+        ],
+        1,
+    )
+    # What is not a number is farther away than everything else.
+    distances = torch.where(distances.isnan(), torch.inf, distances)
+    present = torch.cat(list(weights), 1) > 0
+    ordered = torch.where(present, distances, -torch.inf).sort(1, descending=True).values
+    radius = ordered[:, liars : liars + 1] if liars < len(others) else ordered[:, :0]
+    radius = radius.clamp(min=0) if radius.shape[1] else torch.zeros_like(ordered[:, :1])
+    out = own
+    for row, weight, distance in zip(others, weights, distances.unbind(1), strict=True):
+        distance = distance[:, None]
+        share = torch.where(distance > radius, radius / distance, 1.0)
+        move = torch.where(distance.isfinite(), row - own, 0.0)
+        out = out + (weight.to(own.dtype) * share.to(own.dtype)) * move
+    return out
+
+
+def trimmed_mean(
+    own: Tensor, others: Sequence[Tensor], present: Sequence[Tensor], liars: int
+) -> Tensor:
+    """The mean over own and received values without the b largest and smallest, per coordinate.
+
+    Args:
+        own: Own rows [n, P].
+        others: Rows of the k-th neighbours, [n, P] each.
+        present: Whether a client has a k-th neighbour, [n, 1] each.
+        liars: b.
+    """
+    beyond = [
+        torch.where(there & ~row.isnan(), row, torch.inf)
+        for row, there in zip(others, present, strict=True)
+    ]
+    ordered = torch.stack([own, *beyond]).sort(0).values
+    count = 1 + torch.stack([there.to(torch.int64) for there in present]).sum(0)
+    total, kept = torch.zeros_like(own), count - 2 * liars
+    for rank, values in enumerate(ordered):
+        inside = (rank >= liars) & (rank < count - liars)
+        total = total + torch.where(inside, values, 0.0)
+    return torch.where(kept > 0, total / kept.clamp(min=1).to(own.dtype), own)

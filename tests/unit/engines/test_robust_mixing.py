@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
-from tacit.engines.robust_rules import centred_clipping, trimmed_mean
+from tacit.engines.robust_mixing import centred_clipping, trimmed_mean
 
 WIDTH = 3
 ANYTHING = st.one_of(
