@@ -321,20 +321,19 @@ def test_very_long_and_very_short_gradients():
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
 
 
-@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("shared", [True, False])
-def test_pieces_of_any_size_give_the_same_sums(way, workers, shared, monkeypatch):
+def test_pieces_of_any_size_give_the_same_sums(workers, shared, monkeypatch):
     task = task_of(module_of(CNN), IMAGE, sizes=(6, 3, 5, 2))
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of((0, 13, 2, 6), 16)
     pool = WorkerPool(workers)
-    whole = with_backend(task, way).clipped_sum_of(theta, sample, 0.3)
-    workspace = SampleBackend.of(task, way).workspace
+    whole = with_backend(task, "taped").clipped_sum_of(theta, sample, 0.3)
+    workspace = SampleBackend.of(task, "taped").workspace
     for together in (1, 2, 5, 8):
         monkeypatch.setitem(WORKSPACE, "cpu", together * workspace)
-        hosted = with_backend(task, way, pool)
+        hosted = with_backend(task, "taped", pool)
         with pool.exclusive():
             found = hosted.clipped_sum_of(theta, sample, 0.3)
             again = hosted.clipped_sum_of(theta, sample, 0.3)
@@ -469,14 +468,13 @@ def test_a_bound_that_is_none_is_refused(bound):
 # --- Samples in a fixed place, as GPUs use them ---------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("together", [1, 1000])
-def test_samples_in_a_fixed_place_give_the_same_sums(way, counts, shared, together, monkeypatch):
+def test_samples_in_a_fixed_place_give_the_same_sums(counts, shared, together, monkeypatch):
     monkeypatch.setattr(device_samples, "GRAIN", 3)
     task = task_of(module_of(CNN), IMAGE)
-    hosted = with_backend(task, way)
+    hosted = with_backend(task, "taped")
     workspace = hosted._clipped_sums.backend.workspace
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
@@ -556,12 +554,11 @@ def test_models_of_their_own_need_a_place_of_their_own():
         hosted.clipped_sum_on(theta, place, 0.3, torch.empty_like(theta))
 
 
-@pytest.mark.parametrize("way", ["taped"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(way, bad):
+def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(bad):
     task = task_of(module_of(CNN), IMAGE)
     task.parts.arrays[0][2, 1] = bad
-    hosted, theta = with_backend(task, way), task.initial(0, [0]).expand(3, -1)
+    hosted, theta = with_backend(task, "taped"), task.initial(0, [0]).expand(3, -1)
     sample = replace(sample_of((2, 1, 1), 14), index=torch.tensor([1, 2, 3, 7]))
     out = torch.empty(theta.shape, dtype=theta.dtype)
     hosted.clipped_sum_on(theta, hosted.place_sample(theta, sample), 0.5, out)

@@ -48,14 +48,6 @@ def test_mix_is_the_product_with_w(graph, dense):
     torch.testing.assert_close(mixed_y, graph.W @ y, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("dense", [True, False])
-def test_each_client_receives_only_from_itself_and_its_in_neighbours(dense):
-    graph = GRAPHS["directed ring"]
-    (mixed,) = network(graph, dense=dense).mix(x=torch.eye(16, dtype=torch.float64))
-    received = {(int(i), int(j)) for i, j in mixed.nonzero()}
-    assert received == {(i, i) for i in range(16)} | {((i + 1) % 16, i) for i in range(16)}
-
-
 def test_a_full_graph_is_dense_however_many_clients(monkeypatch):
     monkeypatch.setattr(product, "DENSE", -1)
     assert (
@@ -95,9 +87,8 @@ def test_send_delivers_to_the_other_end(graph):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dense", [True, False])
-def test_bytes_are_counted_exactly(graph, dense, dtype):
-    net = network(graph, dense=dense, dtype=dtype)
+def test_bytes_are_counted_exactly(graph, dtype):
+    net = network(graph, dense=True, dtype=dtype)
     edges, size = len(graph.edges), torch.finfo(dtype).bits // 8
     assert net.bytes_sent == 0
     net.mix(theta=rows(graph.clients, 5).to(dtype), gamma=rows(graph.clients, 2).to(dtype))
