@@ -149,10 +149,10 @@ def test_a_draw_beyond_the_capacity_is_not_truncated():
 def test_the_work_can_be_captured_and_does_not_wait(shared):
     there = hosted(task_of(network, (300, 20, 500)), "cuda")
     theta = models(there, shared)
-    place = there.place_sample(theta, drawn(there, 0))
+    place = there.clipped_sums.place(theta, drawn(there, 0))
     out = torch.empty(theta.shape, device="cuda")
     replay = captured(
-        lambda: there.clipped_sum_on(theta, place, BOUND, out), theta.device, warm_up=2
+        lambda: there.clipped_sums.write_on(theta, place, BOUND, out), theta.device, warm_up=2
     )
     samples = [drawn(there, tick) for tick in range(5)]
     expected = [there.clipped_sum_of(theta, sample, BOUND) for sample in samples]

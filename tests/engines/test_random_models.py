@@ -133,7 +133,7 @@ def test_a_sample_adds_its_own_clipped_gradient_and_changes_no_other(way):
     task, bound = random_task(1), 0.05
     loader = task.loader(torch.tensor([0]), 3, "cpu")
     hosted = HostedObjective(task, [0], loader, "looped", 3, "cpu", WorkerPool(1))
-    hosted.__dict__["_clipped_sums"] = ClippedSums(SampleBackend.of(task, way), loader, hosted.pool)
+    hosted.__dict__["clipped_sums"] = ClippedSums(SampleBackend.of(task, way), loader, hosted.pool)
     theta = hosted.theta0()
 
     def clipped(samples, number=5):

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.gradients import passes
 from tacit.gradients.attention import attention
-from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
+from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
 
 # CUDA streams of a loop over clients. Eight keep an H200 busy with convolutions of small batches.
@@ -58,15 +58,6 @@ def write_looped(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
             _write_one(loss, theta[row], own, out[row])
     for stream in streams:
         main.wait_stream(stream)
-
-
-def stacked_outputs(flat: FlatModule, theta: Tensor, *inputs: Tensor) -> Tensor:
-    """The outputs [k, B, ...] of the models theta [k, P] for the same inputs [B, ...].
-
-    Raises:
-        NotStackable: If the module has a step that cannot be computed for all models at once.
-    """
-    return passes.outputs(lambda models: flat(tuple(models), *inputs), flat.unflatten_rows(theta))
 
 
 def saved_numbers(loss: Loss, theta: Tensor, arrays: Part) -> int:

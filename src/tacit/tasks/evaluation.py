@@ -16,8 +16,9 @@ from torch.func import vmap
 from tacit.core.errors import Misuse
 from tacit.core.rows import is_shared, shared
 from tacit.core.workers import WorkerPool, without_onednn
+from tacit.gradients import passes
 from tacit.tasks.batches import gather
-from tacit.tasks.client_gradients import saved_numbers, stacked_losses, stacked_outputs
+from tacit.tasks.client_gradients import saved_numbers, stacked_losses
 from tacit.tasks.criteria import StandardizedLoss
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.known_layers import is_known
@@ -229,8 +230,7 @@ class TestSet(Evaluation):
             return False
         theta = self.flat.weights().to(self.x.device).expand(2, -1)
         try:
-            inputs = (array[:2] for array in (self.x, *self.further))
-            outputs = stacked_outputs(self.flat, theta, *inputs)
+            outputs = self._stacked(theta, *(array[:2] for array in (self.x, *self.further)))
         except Exception:  # rules and torch.func raise many kinds
             return False
         expected = self._output_of_two.expand(2, *self._output_of_two.shape)
@@ -239,8 +239,13 @@ class TestSet(Evaluation):
     def _outputs(self, theta: Tensor, x: Tensor, *further: Tensor) -> Iterable[Tensor]:
         """The output [B, ...] of each of the models [k, P] for inputs [B, ...]."""
         if self._is_stacked:
-            return stacked_outputs(self.flat, theta, x, *further)
+            return self._stacked(theta, x, *further)
         return (self.flat(row, x, *further) for row in theta)
+
+    def _stacked(self, theta: Tensor, *inputs: Tensor) -> Tensor:
+        """The outputs [k, B, ...] of all models at once; raises NotStackable if that cannot be."""
+        flat = self.flat
+        return passes.outputs(lambda p: flat(tuple(p), *inputs), flat.unflatten_rows(theta))
 
     @cached_property
     def _pass_size(self) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def objective(task, pool=None, clients=None):
 def with_backend(task, way, pool=None):
     hosted = objective(task, pool)
     backend = SampleBackend.of(task, way)
-    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, hosted.pool)
+    hosted.__dict__["clipped_sums"] = ClippedSums(backend, hosted.loader, hosted.pool)
     return hosted
 
 
@@ -259,7 +259,7 @@ def test_any_loss_of_a_vector():
     hosted, sample = objective(task), sample_of((6, 2), 9)
     theta = scattered(task)
     found = hosted.clipped_sum_of(theta, sample, 0.7)
-    assert hosted._clipped_sums.backend.way == "taped"
+    assert hosted.clipped_sums.backend.way == "taped"
     assert_same(found, by_hand(task, theta, sample, 0.7), 0.7, 8)
 
 
@@ -274,7 +274,7 @@ def test_a_loss_that_cannot_be_batched_is_looped():
     theta = task.initial(0, [0])
     with pytest.warns(Caution, match="one by one.*float"):
         found = hosted.clipped_sum_of(theta, sample, 0.4)
-    assert hosted._clipped_sums.backend.way == "looped"
+    assert hosted.clipped_sums.backend.way == "looped"
     assert_same(found, by_hand(task, theta, sample, 0.4), 0.4, 4)
 
 
@@ -475,21 +475,21 @@ def test_samples_in_a_fixed_place_give_the_same_sums(counts, shared, together, m
     monkeypatch.setattr(device_samples, "GRAIN", 3)
     task = task_of(module_of(CNN), IMAGE)
     hosted = with_backend(task, "taped")
-    workspace = hosted._clipped_sums.backend.workspace
+    workspace = hosted.clipped_sums.backend.workspace
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
     first = replace(sample_of((4, 5, 6), 14), sizes=torch.tensor([3, 4, 9]))
     second = sample_of(counts, 14, seed=9)
     expected = [hosted.clipped_sum_of(theta, sample, 0.3) for sample in (first, second)]
     monkeypatch.setitem(WORKSPACE, "cpu", together * workspace)
-    place = hosted.place_sample(theta, first)
+    place = hosted.clipped_sums.place(theta, first)
     address = place.packed.data_ptr()
     out = torch.full_like(expected[0], torch.nan)
-    assert hosted.clipped_sum_on(theta, place, 0.3, out) is out
+    hosted.clipped_sums.write_on(theta, place, 0.3, out)
     torch.testing.assert_close(out, expected[0], rtol=1e-10, atol=1e-13)
     assert place.load(second)
     out.fill_(torch.nan)
-    hosted.clipped_sum_on(theta, place, 0.3, out)
+    hosted.clipped_sums.write_on(theta, place, 0.3, out)
     torch.testing.assert_close(out, expected[1], rtol=1e-10, atol=1e-13)
     assert place.packed.data_ptr() == address
 
@@ -513,10 +513,10 @@ def test_the_size_of_a_pass_is_what_fits_and_stays(fit, size, counts, monkeypatc
     hosted = with_backend(task := task_of(module_of(CNN), IMAGE), "taped")
     theta = task.initial(0, [0]).expand(2, -1)
     sample = replace(sample_of(counts, 14), sizes=torch.tensor([100, 60]))
-    workspace = hosted._clipped_sums.backend.workspace
+    workspace = hosted.clipped_sums.backend.workspace
     for now in (fit, 2000, 1):
         monkeypatch.setitem(WORKSPACE, "cpu", now * workspace)
-        place = hosted.place_sample(theta, sample)
+        place = hosted.clipped_sums.place(theta, sample)
         assert place.size == size
         assert len(place.packed) == -(-160 // size)
 
@@ -535,23 +535,23 @@ def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
 
     monkeypatch.setattr(clipped, "captured_pass", capture)
     out = torch.full(theta.shape, torch.nan, dtype=theta.dtype)
-    hosted._clipped_sums._replay(theta, sample, 0.3, out)
+    hosted.clipped_sums._replay(theta, sample, 0.3, out)
     torch.testing.assert_close(
         out, hosted.clipped_sum_of(theta, sample, 0.3), rtol=1e-10, atol=1e-13
     )
     # Three passes of eight samples, by one captured one.
     assert captured == [(1, 8 + 4 + 1, 3)]
     hosted.clear_captures()
-    hosted._clipped_sums._replay(theta, sample, 0.3, out)
+    hosted.clipped_sums._replay(theta, sample, 0.3, out)
     assert len(captured) == 2
 
 
 def test_models_of_their_own_need_a_place_of_their_own():
     task = task_of(module_of(CNN), IMAGE)
     hosted, theta, sample = objective(task), scattered(task), sample_of((1, 2, 3), 14)
-    place = hosted.place_sample(theta[:1].expand_as(theta), sample)
+    place = hosted.clipped_sums.place(theta[:1].expand_as(theta), sample)
     with pytest.raises(ValueError, match="models of their own"):
-        hosted.clipped_sum_on(theta, place, 0.3, torch.empty_like(theta))
+        hosted.clipped_sums.write_on(theta, place, 0.3, torch.empty_like(theta))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -561,5 +561,5 @@ def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(bad):
     hosted, theta = with_backend(task, "taped"), task.initial(0, [0]).expand(3, -1)
     sample = replace(sample_of((2, 1, 1), 14), index=torch.tensor([1, 2, 3, 7]))
     out = torch.empty(theta.shape, dtype=theta.dtype)
-    hosted.clipped_sum_on(theta, hosted.place_sample(theta, sample), 0.5, out)
+    hosted.clipped_sums.write_on(theta, hosted.clipped_sums.place(theta, sample), 0.5, out)
     assert_same(out, by_hand(task, theta, sample, 0.5), 0.5, 4)

@@ -50,8 +50,8 @@ def training(name):
 def objective(task, way):
     loader = task.loader(torch.arange(CLIENTS), SEED, "cpu")
     found = HostedObjective(task, list(range(CLIENTS)), loader, "looped", SEED, "cpu")
-    sums = replace(found._clipped_sums, backend=SampleBackend.of(task, way))
-    vars(found)["_clipped_sums"] = sums
+    sums = replace(found.clipped_sums, backend=SampleBackend.of(task, way))
+    vars(found)["clipped_sums"] = sums
     return found
 
 

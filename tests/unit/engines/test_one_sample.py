@@ -65,7 +65,7 @@ def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, workers
         task, ids.tolist(), task.loader(ids, 0, "cpu"), "stacked", 0, "cpu", pool
     )
     backend = SampleBackend.of(task, "taped")
-    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader, pool)
+    hosted.__dict__["clipped_sums"] = ClippedSums(backend, hosted.loader, pool)
     theta = task.initial(0, [0]).expand(clients, -1)
 
     def gradients(present):
@@ -211,10 +211,11 @@ def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(
         if passes is None:
             total = hosted.clipped_sum(theta, sampling, 0)
         else:
-            workspace = hosted._clipped_sums.backend.workspace
+            workspace = hosted.clipped_sums.backend.workspace
             monkeypatch.setitem(WORKSPACE, "cpu", passes * workspace)
-            place = hosted.place_sample(theta, hosted.drawn(sampling, 0))
-            total = hosted.clipped_sum_on(theta, place, sampling.clip, torch.empty(1, 1))
+            place = hosted.clipped_sums.place(theta, hosted.drawn(sampling, 0))
+            total = torch.empty(1, 1)
+            hosted.clipped_sums.write_on(theta, place, sampling.clip, total)
         return mechanism.code, int(mechanism.code.encode(total)[0, 0])
 
     assert in_float32(ill_conditioned(True)) - in_float32(ill_conditioned(False)) > 3.9

@@ -63,7 +63,7 @@ class DeviceClock:
                 self._samples[local] = None if index is None else index.clone()
             else:
                 sample = self._drawn(0, local, rule)
-                self._places[local] = here.objective.place_sample(like, sample), rule
+                self._places[local] = here.objective.clipped_sums.place(like, sample), rule
 
     def set(self, t: int) -> bool:
         """Prepare the device for iteration t; False if more samples were drawn than fit."""
@@ -107,7 +107,7 @@ class DeviceClock:
         if sample is None or rule != earlier:
             raise NotCapturable("it samples otherwise than in earlier iterations")
         clip = self._here.at(0).sampling(rule, local).clip
-        return lambda out, theta: self.objective.clipped_sum_on(theta, sample, clip, out)
+        return lambda out, theta: self.objective.clipped_sums.write_on(theta, sample, clip, out)
 
     def _drawn(self, t: int, local: int, rule: SamplingRule) -> PoissonSample:
         here = self._here.at(t)

@@ -173,7 +173,11 @@ class ClippedSums:
             self._write(theta, sample, bound, out)
 
     def place(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
-        """A place on the device of theta [n, P] for this sample and others of its size."""
+        """A fixed place on the device of theta [n, P] for this sample and others drawn alike.
+
+        Load other samples into it with its method `load`. If it returns False, there are too many:
+        use `write` for them.
+        """
         if theta.device not in self._fit:
             # No whole GRAIN if that does not fit: on a GPU places do not matter.
             sizes = self.backend.samples_per_pass(theta.device), self.backend.fit(theta.device)

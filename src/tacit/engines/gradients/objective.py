@@ -21,7 +21,6 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.client_passes import GradientBackend, Strategy
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
-from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader
 from tacit.tasks.objective import Objective
 from tacit.tasks.poisson import DrawWords, PoissonSample
@@ -68,7 +67,12 @@ class HostedObjective:
         return backend.measured(self.task.loss, one, tuple(array[0] for array in load()))
 
     @cached_property
-    def _clipped_sums(self) -> ClippedSums:
+    def clipped_sums(self) -> ClippedSums:
+        """Sums of clipped gradients of single samples.
+
+        Raises:
+            Misuse: If the task has no mini-batches, or its samples influence each other.
+        """
         theta, apart = self.theta0()[0], self.strategy == "looped"
         return ClippedSums.of(self.task, self.loader, theta, self.pool, apart)
 
@@ -172,32 +176,14 @@ class HostedObjective:
         """
         check_number("The clipping bound", bound, above=0, infinite=True, example=1.0)
         out = theta.new_empty(theta.shape) if out is None else out
-        self._clipped_sums.write(theta, sample, bound, out)
-        return out
-
-    def place_sample(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
-        """A fixed place on the device for this sample and others that are drawn alike.
-
-        Load other samples into it with its method `load`. If it returns False, there are too many:
-        use `clipped_sum` for them.
-        """
-        return self._clipped_sums.place(theta, sample)
-
-    def clipped_sum_on(
-        self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor
-    ) -> Tensor:
-        """Write each client's sum, as `clipped_sum` does, into `out`.
-
-        The work does not depend on the samples, so it can be captured.
-        """
-        self._clipped_sums.write_on(theta, samples, bound, out)
+        self.clipped_sums.write(theta, sample, bound, out)
         return out
 
     def clear_captures(self) -> None:
         """Free the memory of captured passes."""
         self._captured.clear()
-        if "_clipped_sums" in vars(self):
-            self._clipped_sums.clear_captures()
+        if "clipped_sums" in vars(self):
+            self.clipped_sums.clear_captures()
 
     def _clipped(self, gradients: Tensor) -> Tensor:
         return gradients if self.task.clip is None else self.task.clip.clip_(gradients)
