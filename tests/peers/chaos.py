@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
-from federations import die_with_parent, forkserver, models
+from federations import die_with_parent, forkserver, free_ports, models
 
 from tacit.cli import main
 from tacit.peer.federation.federation_client import FederationClient
@@ -137,6 +137,19 @@ class Proxies:
         if self.harmful and self._random.random() < 0.03:
             self.counts["delayed"] += 1
             await asyncio.sleep(self._random.uniform(0.005, 0.05))
+
+
+def ports_behind_proxies(home):
+    """For each node the port of its address and another one, where it listens behind a proxy.
+
+    Returns:
+        Ports for `Proxies`, and the addresses at which the nodes listen.
+    """
+    fronts = [int(member.address.rpartition(":")[2]) for member in home.members]
+    backs = free_ports(len(fronts))
+    names = [member.name for member in home.members]
+    listen = {name: f"127.0.0.1:{port}" for name, port in zip(names, backs, strict=True)}
+    return dict(zip(names, zip(fronts, backs, strict=True), strict=True)), listen
 
 
 class Link:

@@ -13,7 +13,6 @@ from tacit.cli.app import app
 from tacit.config.loading import make_config, with_keys
 from tacit.core.errors import Misuse
 from tacit.peer.federation.audited import AuditedFederation, stand_in_task
-from tacit.peer.federation.folders import FederationFolder
 
 RULE = {"name": "lppa", "lr": 0.05}
 
@@ -102,14 +101,6 @@ def test_code_of_the_manifest_needs_permission(tmp_path):
     result = run(home.path)
     assert isinstance(result.exception, Misuse)
     assert "--allow-code" in str(result.exception)
-
-
-def test_the_folder_of_the_operator_is_one(home):
-    assert AuditedFederation.load(home.path).member is None
-    assert (
-        FederationFolder(home.path).manifest().hash
-        == AuditedFederation.load(home.path).manifest.hash
-    )
 
 
 @pytest.mark.parametrize("rule", [RULE, PRIVATE], ids=lambda rule: rule["name"])

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from tacit.cli import federation_nodes, main
 from tacit.cli.app import app
-from tacit.config.loading import with_keys
 from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.folders import FederationFolder
 
@@ -171,22 +170,6 @@ def test_nodes_end_with_the_process_that_started_them(base):
             os.kill(child, signal.SIGKILL)
     for name in NAMES:
         assert logged(FederationFolder(folder), name, "stopped")
-
-
-def test_nothing_of_a_trial_is_in_what_is_handed_out(base):
-    home, tried = FederationFolder(base / "f"), FederationFolder(base / "f" / TRIAL)
-    ours, theirs = home.manifest(), tried.manifest()
-    assert ours.names == theirs.names
-    assert ours.sections["graph"] == theirs.sections["graph"]
-    # One user runs all nodes of a trial, so they tell their scores.
-    assert theirs.config == with_keys(ours.config, "federation", share_metrics=True)
-    assert ours.federation != theirs.federation
-    assert not {one.mask_key for one in ours.members} & {one.mask_key for one in theirs.members}
-    for name in NAMES:
-        assert not home.node(name).run.exists()
-        for file in ("node.key", "mask.key", "ca.pem"):
-            keys = [(one.node(name).path / file).read_bytes() for one in (home, tried)]
-            assert keys[0] != keys[1]
 
 
 def test_started_again_after_the_end_nothing_changes(base, up):

@@ -69,11 +69,9 @@ def test_a_node_continues_with_its_local_parameters(homes):
     assert torch.equal(node._whole_model[0], models(home)[0])
 
 
-@pytest.mark.parametrize("form", ["torch", "onnx"])
-def test_a_node_exports_its_own_model(homes, tmp_path, form):
-    home, x = homes["lppa"], torch.rand(4, 1, 28, 28)
-    path = tmp_path / "model"
-    words = ["export", str(home.node("n1").path), "--format", form, "--out", str(path)]
+def test_a_node_exports_its_own_model(homes, tmp_path):
+    home, path = homes["lppa"], tmp_path / "model"
+    words = ["export", str(home.node("n1").path), "--format", "torch", "--out", str(path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "model.json").read_text())["client"] == "n1"
@@ -83,12 +81,7 @@ def test_a_node_exports_its_own_model(homes, tmp_path, form):
     module = saved.module("n1")
     theta = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     assert torch.equal(theta, models(home)[1])
-    if form == "torch":
-        module.load_state_dict(torch.load(path, weights_only=True))
-        return
-    session = pytest.importorskip("onnxruntime").InferenceSession(path)
-    found = session.run(None, {"input": x.numpy()})[0]
-    torch.testing.assert_close(torch.from_numpy(found), module(x).detach(), rtol=1e-4, atol=1e-5)
+    module.load_state_dict(torch.load(path, weights_only=True))
 
 
 def test_a_node_that_has_not_finished_has_no_model(tmp_path):

@@ -15,12 +15,13 @@ from chaos import (
     Proxies,
     frozen,
     monitored,
+    ports_behind_proxies,
     step_of,
     undisturbed,
     until,
     until_step,
 )
-from federations import federation, free_ports, models, plan, twin, with_salts
+from federations import federation, models, plan, twin, with_salts
 
 from tacit.peer.federation.federation_client import FederationClient
 
@@ -43,10 +44,7 @@ def expected(home):
 def faulty(home, expected):
     """The same federation with a harmful proxy at every address of the roster."""
     harmed = twin(home, home.path.parent / "harmed")
-    fronts = [int(member.address.rpartition(":")[2]) for member in home.members]
-    backs = free_ports(len(NAMES))
-    listen = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, backs, strict=True)}
-    ports = dict(zip(NAMES, zip(fronts, backs, strict=True), strict=True))
+    ports, listen = ports_behind_proxies(home)
     with (
         Proxies(ports, seed=3) as proxies,
         ForkedFederation(harmed, save_seconds=0.3, listen=listen) as running,

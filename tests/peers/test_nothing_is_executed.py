@@ -107,13 +107,10 @@ def test_a_signed_manifest_runs_no_command(home, tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["../../evil", "/etc/evil", "a/b", "..", "n0\x00", "con fig", "N0", ""]
-)
-def test_no_name_in_a_manifest_can_be_a_path(home, name):
-    text = home.manifest().text
-    evil = text.replace(b'name = "n1"', f'name = "{name}"'.replace("\x00", "\\u0000").encode())
-    assert evil != text
-    node = home.node("n0")
-    with pytest.raises(Misuse, match=r"cannot be the name of a node|is not a short line"):
-        node.check_update(evil, sign(home.operator_key(), evil))
+def test_no_name_in_a_manifest_can_be_a_path(home):
+    text, node = home.manifest().text, home.node("n0")
+    for name in ("../../evil", "/etc/evil", "a/b", "..", "n0\\u0000", "con fig", "N0", ""):
+        evil = text.replace(b'name = "n1"', f'name = "{name}"'.encode())
+        assert evil != text
+        with pytest.raises(Misuse, match=r"cannot be the name of a node|is not a short line"):
+            node.check_update(evil, sign(home.operator_key(), evil))

@@ -28,8 +28,8 @@ from tacit.privacy.clipping import Clip
 
 PRIME = 2_147_483_629
 pytestmark = pytest.mark.thorough
-# In the thorough profile, a thousand cases in all four tests.
-many = settings(max_examples=250 if settings().max_examples > 20 else 30)
+# A thousand cases in all four tests with fresh examples, 400 in the thorough profile.
+many = settings(max_examples={20: 30, 50: 100}.get(settings().max_examples, 250))
 LAW, CLIP, STEPS = Gaussian(0.5), Clip(1.0), 3
 COEFFICIENTS = [Fraction(x, 2) for x in (-4, -2, -1, 1, 2, 4)]
 GRAPHS = {
