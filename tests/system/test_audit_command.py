@@ -214,7 +214,6 @@ def test_default_adversaries_are_those_that_were_recorded(tacit_here, audit, rec
         ("--adversary curious(0)", ["are corrupt", "honest client"]),
         ("--adversary worst(9)", ["There is no coalition of 9 neighbours", "from 1 to 2"]),
         ("--victim 3", ["no client 3", "0 to 2"]),
-        ("--delta 0", ["delta is 0.0", "above 0 and below 1"]),
         ("--set algorithm.lr=-1", ["[algorithm]", "positive"]),
     ],
 )
@@ -245,18 +244,10 @@ def finished(tacit_here, recorded, tmp_path):
     return tmp_path / "out"
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def flip(path):
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-
-
-def rewrite(path):
-    path.write_text(path.read_text().replace('"tag": "gamma"', '"tag": "theta"', 1))
 
 
 def other_rate(path):
@@ -265,11 +256,8 @@ def other_rate(path):
 
 def test_a_damaged_transcript_is_refused(refused, finished):
     for file, damage, words in (
-        ("transcript.safetensors", cut, "transcript.safetensors was cut short or altered"),
         ("transcript.safetensors", flip, "transcript.safetensors was cut short or altered"),
         ("transcript.safetensors", Path.unlink, "transcript in out cannot be read"),
-        ("transcript.json", cut, "transcript in out cannot be read"),
-        ("transcript.json", rewrite, "transcript.json was altered"),
         ("config.toml", other_rate, "another configuration"),
     ):
         before = (finished / file).read_bytes()
@@ -310,17 +298,10 @@ def test_short_runs_are_audited_whole(tacit_here, audit, config, early):
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ("[transcript]\nfirst = -1", ["transcript.first = -1"]),
         ("[transcript]\nfirst = 5\nlast = 2", ["(5, 2)"]),
         ("[transcript]\ninsides = [3]", ["client 3", "0 to 2"]),
         ("[transcript]\nclients = [9]", ["client 9", "0 to 2"]),
-        ("[transcript]\ninside = [1]", ["'transcript.inside'", "Did you mean 'insides'?"]),
         ("[run.clip]\nbound = 0.0", ["clipping bound is 0.0", "above 0"]),
-        ("[run.clip]\nbound = -1.0", ["clipping bound is -1.0"]),
-        ("[run.clip]\nbound = inf", ["clipping bound is inf"]),
-        ('[run.clip]\nbound = "x"', ["run.clip.bound = 'x'"]),
-        ('[run.clip]\nbound = 1.0\nnorm = "l3"', ["run.clip.norm = 'l3'", "'l1' or 'l2'"]),
-        ('[run.clip]\nnorm = "l1"', ["run.clip.bound is not set"]),
         ("[run.clip]\nbound = 1.0\nnorms = 1", ["'run.clip.norms'", "Did you mean 'norm'?"]),
     ],
 )
@@ -392,15 +373,6 @@ def test_a_resumed_run_has_the_same_transcript(tacit_here, audit, stopping, tmp_
     assert tacit_here("run", stopping, "--out", "stopped", "--resume").code == 0
     assert transcript(tmp_path / "stopped") == whole
     audit(f"stopped {QUICK} --adversary curious(1) --json")
-
-
-def test_resuming_from_before_the_end_of_the_transcript(tacit_here, stopping, tmp_path):
-    tacit_here("run", stopping, "--out", "out")
-    whole = transcript(tmp_path / "out")
-    max((tmp_path / "out" / "checkpoints").iterdir()).unlink()
-    answer = tacit_here("run", stopping, "--out", "out", "--resume")
-    assert "resumed after iteration 5" in answer.err
-    assert transcript(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize("save", [1, 2])
