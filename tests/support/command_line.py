@@ -1,5 +1,6 @@
 """Fixtures that run `tacit`: as a process, or through its entry point in this process."""
 
+import io
 import json
 import os
 import subprocess
@@ -98,10 +99,14 @@ def tacit(start):
 
 @pytest.fixture
 def tacit_here(tmp_path, monkeypatch, capsys):
-    """Call the entry point: a new process takes three seconds to import torch."""
+    """Call the entry point: a new process takes three seconds to import torch.
 
-    def running(*arguments):
+    `answer` is what the user types.
+    """
+
+    def running(*arguments, answer=""):
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
         monkeypatch.setattr(sys, "argv", ["tacit", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", "120")
         code = 0
@@ -111,6 +116,17 @@ def tacit_here(tmp_path, monkeypatch, capsys):
             code = end.code or 0
         captured = capsys.readouterr()
         return CommandResult(code, captured.out, captured.err)
+
+    return running
+
+
+@pytest.fixture
+def type_line(tacit_here):
+    """Call the entry point with a line and further words; returns the exit code and all output."""
+
+    def running(line, *more, answer=""):
+        done = tacit_here(*line.split(), *more, answer=answer)
+        return done.code, done.out + done.err
 
     return running
 

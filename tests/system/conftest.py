@@ -9,6 +9,7 @@ from support.command_line import (
     start,
     tacit,
     tacit_here,
+    type_line,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "start",
     "tacit",
     "tacit_here",
+    "type_line",
 ]

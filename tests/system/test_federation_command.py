@@ -12,11 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 from rich.console import Console
-from typer.testing import CliRunner
 
-from tacit.cli.federation import app
 from tacit.cli.federation_tables import describe, print_description
-from tacit.core.errors import TacitError
 from tacit.core.storage import write_private
 from tacit.peer.federation.equivocation import Proof, Sender, sign_list
 from tacit.peer.federation.folders import FederationFolder
@@ -26,31 +23,10 @@ NODES = "berlin=192.0.2.1:7400,paris=192.0.2.2:7400,rome=[2001:db8::3]:7400"
 PLAN = ("--set", "algorithm.lr=0.1", "--set", "run.iterations_per_round=5")
 
 
-class Outcome:
-    """Exit code and output of a command; `err` includes the message of a TacitError."""
-
-    def __init__(self, result):
-        error = result.exception if isinstance(result.exception, TacitError) else None
-        if (
-            result.exception is not None
-            and error is None
-            and not isinstance(result.exception, SystemExit)
-        ):
-            raise result.exception
-        self.code = result.exit_code if error is None else error.exit_code
-        self.out, self.err = result.stdout, result.stderr + str(error or "")
-
-
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tacit_here):
     """Run a command of `tacit federation` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def invoke(*arguments):
-        return Outcome(CliRunner().invoke(app, [str(argument) for argument in arguments]))
-
-    return invoke
+    return lambda *arguments: tacit_here("federation", *arguments)
 
 
 @pytest.fixture
