@@ -65,10 +65,8 @@ def test_mistakes(type_line, line, why):
 
 
 def test_members_without_a_port_share_no_address(type_line):
-    assert (
-        type_line("federation create clinic --nodes a=outgoing,b=outgoing,c=outgoing", *PLAN)[0]
-        == 0
-    )
+    nodes = "a=outgoing,b=outgoing,c=outgoing"
+    assert type_line(f"federation create clinic --nodes {nodes}", *PLAN)[0] == 0
     code, text = type_line("federation add clinic d=outgoing --later")
     assert code == 0
     assert "without a relay" in text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tacit.config.options import call_with_options, check_names
-from tacit.config.sections import AbsenceSection, Config, GraphSection, ParticipationSection
+from tacit.config.sections import Config, GraphSection
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.graph import (
     Absence,
@@ -40,22 +40,14 @@ def make_world(config: Config) -> World:
     graph = make_graph(section, seed) if schedule is None else schedule.union
     participation = None
     if (chosen := config.participation) is not None:
-        absences = tuple(Absence(**absence.model_dump()) for absence in _checked_absences(chosen))
+        absences = []
+        for number, absence in enumerate(chosen.absences, start=1):
+            with prefix_errors(f"[[participation.absences]] {number}"):
+                absences.append(Absence(**absence.model_dump()))
         late = None if chosen.stragglers is None else tuple(chosen.stragglers)
         with prefix_errors("[participation]"):
-            participation = Participation(chosen.share, absences, chosen.delay, late)
+            participation = Participation(chosen.share, tuple(absences), chosen.delay, late)
     return World(graph, schedule, participation, seed)
-
-
-def _checked_absences(section: ParticipationSection) -> list[AbsenceSection]:
-    for number, absence in enumerate(section.absences, start=1):
-        if absence.last is not None and absence.last < absence.first:
-            raise Misuse(
-                f"[[participation.absences]] {number}: last = {absence.last} is before first = "
-                f"{absence.first}.",
-                "Correct one of them, or leave out last if the client never returns.",
-            )
-    return section.absences
 
 
 def _check_changing_keys(section: GraphSection) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.checks import check_number
+from tacit.core.checks import check_count, check_number
 from tacit.core.errors import Misuse, unknown_name
 from tacit.data.allocation import (
     Counts,
@@ -248,8 +248,7 @@ def partition(
 
 def _check(n: int, clients: int, seed: int, minimum: int) -> None:
     for name, value, least in (("clients", clients, 1), ("minimum", minimum, 0), ("seed", seed, 0)):
-        if value < least:
-            raise Misuse(f"{name} is {value}.", f"Give a number of at least {least}.")
+        check_count(name, value, least)
     if n < clients * minimum:
         raise Misuse(
             f"{clients:,} clients need at least {clients * minimum:,} samples ({minimum:,} each, "

@@ -82,7 +82,7 @@ PHASE_GRAPH = {"kind": "ring", "clients": 5}
         (
             PHASE_GRAPH,
             {"participation": {"absences": [{"client": 1, "first": 4, "last": 2}]}},
-            ["[[participation.absences]] 1", "last = 2"],
+            ["[[participation.absences]] 1", "4 to 2"],
         ),
         (MATCHINGS, {"participation": {"delay": 2}}, ["Late messages", "changes"]),
         (MATCHINGS, {"algorithm": "edsg"}, ["edsg", "graph that changes"]),
