@@ -20,7 +20,6 @@ from tacit.core.discrete_gaussian import (
     Table,
     base_table,
     exact_draw,
-    thresholds,
 )
 
 TABLE = base_table(torch.device("cpu"))
@@ -54,19 +53,6 @@ def test_thresholds_are_those_of_high_precision():
             cumulative += 2 * one
             expected.append(int(mpmath.floor(mpmath.ldexp(cumulative / total, 127))))
     assert list(TABLE.thresholds) == expected
-
-
-@settings(max_examples=30)
-@given(scale=st.integers(1, 40), limit=st.integers(1, 60))
-def test_thresholds_of_any_scale(scale, limit):
-    found = thresholds(scale, limit)
-    with mpmath.workdps(120):
-        rho = [mpmath.exp(mpmath.mpf(-k * k) / (2 * scale**2)) for k in range(limit + 1)]
-        total = 2 * mpmath.fsum(rho) - 1
-        for m in range(limit):
-            exact = mpmath.ldexp((2 * mpmath.fsum(rho[: m + 1]) - 1) / total, 127)
-            # Only a number within 10⁻³⁰ of an integer could be rounded to its other side.
-            assert mpmath.floor(exact - 1e-30) <= found[m] <= mpmath.floor(exact + 1e-30)
 
 
 def test_the_words_of_the_table_are_its_thresholds():

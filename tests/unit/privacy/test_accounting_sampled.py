@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from support.misuse import misuse_message
-from tacit.core.errors import Misuse
 from tacit.privacy.accounting import calibration, sampled_gaussian
 from tacit.privacy.accounting.calibration import (
     calibrate_noise_multiplier,
@@ -176,27 +175,3 @@ def test_rounding_costs_nothing_that_counts():
     assert 0 < rounding_distance(1) < 1e-136
     assert rounding_distance(10**15) == pytest.approx(1e15 * rounding_distance(1))
     assert 0.99999 < continuous_scale(1024.0) / 1024.0 < 1
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: sampled_gaussian_epsilon(-1.0, 0.1, 1, 1e-5),
-        lambda: sampled_gaussian_epsilon(math.nan, 0.1, 1, 1e-5),
-        lambda: sampled_gaussian_epsilon(1.0, 0.0, 1, 1e-5),
-        lambda: sampled_gaussian_epsilon(1.0, 1.1, 1, 1e-5),
-        lambda: sampled_gaussian_epsilon(1.0, 0.1, -1, 1e-5),
-        lambda: sampled_gaussian_epsilon(1.0, 0.1, 1.5, 1e-5),
-        lambda: sampled_gaussian_epsilon(1.0, 0.1, 1, 1.0),
-        lambda: sampled_gaussian_delta(1.0, 0.1, 1, -1.0),
-        lambda: calibrate_noise_multiplier(0.0, 1e-5, 0.1, 1),
-        lambda: calibrate_noise_multiplier(1.0, 0.0, 0.1, 1),
-        lambda: second_opinion(1.0, 2.0, 1, 1e-5),
-        lambda: continuous_scale(1.0),
-        lambda: rounding_distance(-1),
-    ],
-)
-def test_invalid_arguments_raise_misuse_with_a_remedy(call):
-    with pytest.raises(Misuse) as caught:
-        call()
-    assert caught.value.remedy

@@ -1,10 +1,7 @@
-"""Keystreams against published answers, stored vectors, and a derivation by hand."""
+"""Keystreams against published answers and stored vectors."""
 
-import hashlib
-import hmac
 import json
 import math
-import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,73 +113,6 @@ def test_hkdf_gives_the_published_answers(ikm, salt, info, expected):
     assert hkdf(ikm, salt, info, len(expected) // 2).hex() == expected
 
 
-# --- By hand: without the package or a cipher library --------------------------------------------
-
-
-def x25519_by_hand(secret, public):
-    """The Montgomery ladder on curve25519."""
-    p = 2**255 - 19
-    k = int.from_bytes(secret, "little") & ~7 & (1 << 255) - 1 | 1 << 254
-    u = int.from_bytes(public, "little") & (1 << 255) - 1
-    x2, z2, x3, z3 = 1, 0, u, 1
-    for bit in f"{k:0255b}":
-        if bit == "1":
-            x2, z2, x3, z3 = x3, z3, x2, z2
-        a, b, c, d = x2 + z2, x2 - z2, x3 + z3, x3 - z3
-        x3, z3 = (d * a + c * b) ** 2 % p, u * (d * a - c * b) ** 2 % p
-        x2, z2 = a * a * b * b % p, (a * a - b * b) * (a * a + 121665 * (a * a - b * b)) % p
-        if bit == "1":
-            x2, z2, x3, z3 = x3, z3, x2, z2
-    return (x2 * pow(z2, p - 2, p) % p).to_bytes(32, "little")
-
-
-def chacha20_block_by_hand(key, counter):
-    """The 16 words of a block, nonce 0."""
-    begin = [
-        *struct.unpack("<4I", b"expand 32-byte k"),
-        *struct.unpack("<8I", key),
-        counter,
-        0,
-        0,
-        0,
-    ]
-    x = list(begin)
-
-    def mix(a, b, c, d):
-        for i, j, k, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-            x[i] = (x[i] + x[j]) % 2**32
-            x[k] ^= x[i]
-            x[k] = (x[k] << turn | x[k] >> 32 - turn) % 2**32
-
-    for _ in range(10):
-        for column in range(4):
-            mix(column, column + 4, column + 8, column + 12)
-        for column in range(4):
-            mix(column, 4 + (column + 1) % 4, 8 + (column + 2) % 4, 12 + (column + 3) % 4)
-    return [(after + before) % 2**32 for after, before in zip(x, begin, strict=True)]
-
-
-def words_by_hand(vector):
-    """The first 16 words of a vector's stream."""
-    source, target = vector["source"], vector["target"]
-    secret = SECRETS[NAMES.index(source)]
-    own = target is None
-    ikm = secret if own else x25519_by_hand(secret, PUBLICS[NAMES.index(target)])
-    info = b"tacit/keystream/1"
-    for part in (
-        vector["purpose"], "own" if own else "shared", vector["tag"],
-        str(vector["generation"]), str(vector["tick"]), source, "" if own else target,
-    ):  # fmt: skip
-        info += struct.pack(">I", len(part.encode("utf-8"))) + part.encode("utf-8")
-    prk = hmac.digest(vector["federation"].encode("utf-8"), ikm, hashlib.sha256)
-    return chacha20_block_by_hand(hmac.digest(prk, info + b"\x01", hashlib.sha256), 0)
-
-
-def laplace_by_hand(word, scale):
-    centred = (word + 0.5) / 2**32 - 0.5
-    return -math.copysign(scale, centred) * math.log1p(-2 * abs(centred))
-
-
 # --- Vectors -------------------------------------------------------------------------------------
 
 
@@ -238,18 +168,6 @@ def test_noise_is_that_of_the_vectors(vector):
     ]
     expected = torch.tensor(vector["laplace"], dtype=torch.float64)
     torch.testing.assert_close(got, expected, rtol=1e-14, atol=0)
-
-
-def test_vectors_are_what_comes_out_by_hand(vector):
-    words = words_by_hand(vector)
-    assert [f"{word:08x}" for word in words[:8]] == vector["words"]
-    for word, expected in zip(words, vector.get("laplace", ()), strict=False):
-        assert laplace_by_hand(word, 0.025) == pytest.approx(expected, rel=1e-14)
-
-
-def test_the_public_keys_of_the_vectors_belong_to_their_secrets():
-    basepoint = (9).to_bytes(32, "little")
-    assert [x25519_by_hand(secret, basepoint) for secret in SECRETS] == PUBLICS
 
 
 def test_keys_made_from_a_seed_stay_what_they_are():
@@ -365,11 +283,6 @@ def test_no_two_addresses_are_written_alike(one, other):
     assert (encode_parts(*one) == encode_parts(*other)) == (one == other)
 
 
-def test_what_lies_between_two_parts_counts():
-    assert encode_parts("ab", "c") != encode_parts("a", "bc")
-    assert encode_parts("é") == b"\x00\x00\x00\x02\xc3\xa9"
-
-
 # --- Rows ----------------------------------------------------------------------------------------
 
 
@@ -448,16 +361,6 @@ def test_a_pair_of_clients_is_computed_once(monkeypatch):
 
 
 # --- Laws ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("law", "fourth"), [(Laplace(0.025), 6.0), (Gaussian(0.3), 3.0)])
-@pytest.mark.parametrize("target", [None, [1]])
-def test_noise_has_the_mean_and_variance_of_its_law(law, fourth, target):
-    """`fourth` is the fourth moment in units of the squared variance."""
-    drawn = noise(ring(), [0], target, law=law, width=DRAWS).tensor()[0]
-    assert abs(float(drawn.mean())) < 5 * math.sqrt(law.variance / DRAWS)
-    error = law.variance * math.sqrt((fourth - 1) / DRAWS)
-    assert abs(float(drawn.square().mean()) - law.variance) < 5 * error
 
 
 def test_noise_follows_its_law_everywhere():
