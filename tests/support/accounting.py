@@ -5,9 +5,8 @@ import math
 import numpy as np
 from scipy import special
 
-from tacit.privacy.accounting.grid import grid_step, spread_atoms
 from tacit.privacy.accounting.laplace import sum_pair, sum_pure_epsilon
-from tacit.privacy.accounting.loss_distribution import PrivacyLoss
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss, grid_step, spread_atoms
 from tacit.privacy.correlated_noise import precision
 
 

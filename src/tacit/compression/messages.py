@@ -154,12 +154,12 @@ def payload(
     expected = _header(codec, parameter, dtype, width)
     headers = (wire if wire.is_cpu else wire[:, :HEADER_BYTES].cpu()).numpy()[:, :HEADER_BYTES]
     if headers.tobytes() != expected * len(headers):
-        row, found = next(
-            (row, found)
+        row, received = next(
+            (row, received)
             for row, header in enumerate(headers)
-            if (found := header.tobytes()) != expected
+            if (received := header.tobytes()) != expected
         )
-        raise Misuse(f"Message {row} {_difference(found, expected)}.", SAME)
+        raise Misuse(f"Message {row} {_difference(received, expected)}.", SAME)
     if wire.shape[1] != size:
         raise Misuse(f"The messages have {wire.shape[1]} bytes, where {codec} has {size}.", SAME)
     return wire[:, HEADER_BYTES:]
@@ -193,9 +193,9 @@ def _header(codec: str, parameter: int, dtype: torch.dtype, width: int) -> bytes
     return struct.pack("<BBBBI", CODEC_IDS[codec], parameter, DTYPE_IDS[dtype], VERSION, width)
 
 
-def _difference(found: bytes, expected: bytes) -> str:
+def _difference(received: bytes, expected: bytes) -> str:
     """The most important difference between two headers, in words."""
-    codec, parameter, dtype, version, width = struct.unpack("<BBBBI", found)
+    codec, parameter, dtype, version, width = struct.unpack("<BBBBI", received)
     own_codec, own_parameter, own_dtype, _, own_width = struct.unpack("<BBBBI", expected)
     codecs = {code: name for name, code in CODEC_IDS.items()}
     dtypes = {code: str(kind) for kind, code in DTYPE_IDS.items()}

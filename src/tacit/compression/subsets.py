@@ -83,8 +83,8 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     end = _cycle_ends(keys, width, s, b)
     for band, part in blocks(len(seed), k):
         numbers = torch.arange(part.start, part.stop, dtype=torch.int32, device=seed.device)
-        found = _feistel(numbers[None], keys[band], s, b)
-        columns[band, part] = found if end is None else _end_cycles(found, end[band], width)
+        numbers = _feistel(numbers[None], keys[band], s, b)
+        columns[band, part] = numbers if end is None else _end_cycles(numbers, end[band], width)
     return columns
 
 
@@ -142,12 +142,12 @@ def _cycle_ends(keys: Tensor, width: int, s: int, b: int) -> Tensor | None:
     return end
 
 
-def _end_cycles(found: Tensor, end: Tensor, width: int) -> Tensor:
+def _end_cycles(numbers: Tensor, end: Tensor, width: int) -> Tensor:
     """Replace numbers beyond the width by their ends."""
     # Not ≥ width, because 2³¹ does not fit 32 bits.
-    beyond = found > width - 1
-    place = (found - width).clamp_(0).long()
-    return torch.where(beyond, end.gather(1, place), found)
+    beyond = numbers > width - 1
+    index = (numbers - width).clamp_(0).long()
+    return torch.where(beyond, end.gather(1, index), numbers)
 
 
 def _feistel(numbers: Tensor, keys: Tensor, s: int, b: int) -> Tensor:

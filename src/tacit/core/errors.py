@@ -57,12 +57,12 @@ def unknown_name(problem: str, given: object, known: Iterable[str], also: str = 
 
 
 @contextmanager
-def prefix_errors(place: str) -> Iterator[None]:
+def prefix_errors(where: str) -> Iterator[None]:
     """Put the place, such as a section of a file, in front of errors that do not name it."""
     try:
         yield
     except Misuse as problem:
-        raise type(problem)(f"{place}: {problem.problem}", problem.remedy) from None
+        raise type(problem)(f"{where}: {problem.problem}", problem.remedy) from None
 
 
 class Diverged(TacitError):

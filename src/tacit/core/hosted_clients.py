@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import RESERVED, FixedPoint, IntegerRows
-from tacit.core.here import Function, Here, LogDensity, Network, Nonlinear
+from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
@@ -164,29 +164,15 @@ class HostedClients(Here):
         received = rows(tag, law, self._tick, graph.in_source, graph.in_target)
         return sent, received
 
-    def nonlinear(
-        self,
-        tag: str,
-        function: Function,
-        *rows: Tensor,
-        epsilon: float | None = None,
-        deterministic: bool = False,
-        inverse: Function | None = None,
-        lipschitz: float | None = None,
-        mean: float | None = None,
-        public: tuple[Tensor, ...] = (),
-        log_density: LogDensity | None = None,
-    ) -> Tensor:
-        if log_density is not None and (len(rows) != 1 or public):
+    def nonlinear(self, tag: str, function: Function, *rows: Tensor, **declared: Any) -> Tensor:
+        step = Nonlinear(tag, function, **declared)
+        if step.log_density is not None and (len(rows) != 1 or step.public):
             raise Misuse(
                 f"The non-linear step {tag!r} declares a log density, but has more than one "
                 "argument.",
                 "The density is given one row: declare it for steps on one tensor, without public "
                 "numbers.",
             )
-        step = Nonlinear(
-            tag, function, epsilon, deterministic, inverse, lipschitz, mean, public, log_density
-        )
         return self.apply(step, *rows)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:

@@ -65,20 +65,20 @@ class Neighbourhood:
         def tensor(values: np.ndarray) -> Tensor:
             return torch.as_tensor(np.ascontiguousarray(values, dtype=np.int64), device=device)
 
-        own = edge = None
+        own_weights = edge_weights = None
         if weights is not None:
-            own = torch.as_tensor(weights.diagonal()[ids], device=device)[:, None]
+            own_weights = torch.as_tensor(weights.diagonal()[ids], device=device)[:, None]
             # SciPy gives no array of numbers if there are no edges.
             between = weights[entering[:, 1], entering[:, 0]] if len(entering) else np.zeros(0)
-            edge = torch.as_tensor(np.asarray(between).ravel(), device=device)[:, None]
+            edge_weights = torch.as_tensor(np.asarray(between).ravel(), device=device)[:, None]
         return cls(
             ids=tensor(ids),
             out_row=tensor(np.searchsorted(ids, leaving[:, 0])),
             out_target=tensor(leaving[:, 1]),
             in_row=tensor(np.searchsorted(ids, entering[:, 1])),
             in_source=tensor(entering[:, 0]),
-            own_weights=own,
-            weights=edge,
+            own_weights=own_weights,
+            weights=edge_weights,
         )
 
     @cached_property

@@ -27,23 +27,23 @@ class _Attention(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]
     ) -> Tensor:
         with torch.enable_grad():
-            own: list[Any] = [
+            inputs: list[Any] = [
                 None if x is None else x.detach().requires_grad_(needed)
                 for x, needed in zip((q, k, v, mask), ctx.needs_input_grad, strict=False)
             ]
-            y = functional.scaled_dot_product_attention(*own, **options)
+            y = functional.scaled_dot_product_attention(*inputs, **options)
         # A graph of its own, which only the backward pass below uses.
-        ctx.own, ctx.y = own, y
+        ctx.inputs, ctx.y = inputs, y
         return y.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        needed = [x for x in ctx.own if x is not None and x.requires_grad]
+        needed = [x for x in ctx.inputs if x is not None and x.requires_grad]
         with strictly_deterministic(gradients[0].device):
-            found = iter(torch.autograd.grad(ctx.y, needed, gradients[0]))
-        by = [next(found) if x is not None and x.requires_grad else None for x in ctx.own]
-        ctx.own = ctx.y = None
+            computed = iter(torch.autograd.grad(ctx.y, needed, gradients[0]))
+        by = [next(computed) if x is not None and x.requires_grad else None for x in ctx.inputs]
+        ctx.inputs = ctx.y = None
         return *by, None
 
 

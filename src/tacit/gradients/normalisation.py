@@ -26,7 +26,9 @@ def _layer_norm(
     x, shape = rows_of(input, some.stack), list(normalized_shape)
     if not isinstance(weight, Stacked) and not isinstance(bias, Stacked):
         return some.like(functional.layer_norm(x, shape, weight, bias, eps))
-    w, b = (None if one is None else rows_of(one, some.stack).flatten(1) for one in (weight, bias))
+    w, b = (
+        None if part is None else rows_of(part, some.stack).flatten(1) for part in (weight, bias)
+    )
     result = kernel_functions.layer_norm(x, math.prod(shape), w, b, eps)
     if result is not NotImplemented:
         return some.like(result)
@@ -58,7 +60,7 @@ def _group_norm(
     x = rows_of(input, some.stack)
     if x.ndim < 3:
         return NotImplemented
-    w, b = (None if one is None else rows_of(one, some.stack) for one in (weight, bias))
+    w, b = (None if part is None else rows_of(part, some.stack) for part in (weight, bias))
     result = kernel_functions.group_norm(x, num_groups, w, b, eps)
     if result is not NotImplemented:
         return some.like(result)
@@ -97,8 +99,8 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
 def _scaled(y: Tensor, weight: Any, bias: Any, shape: list[int], some: Stacked) -> Tensor:
     """w·y + b with weights and biases in this shape, in the type of y."""
     w, b = (
-        None if one is None else rows_of(one, some.stack).to(y.dtype).reshape(len(y), *shape)
-        for one in (weight, bias)
+        None if part is None else rows_of(part, some.stack).to(y.dtype).reshape(len(y), *shape)
+        for part in (weight, bias)
     )
     if w is not None and b is not None:
         return torch.addcmul(b, y, w)

@@ -290,15 +290,15 @@ def write_masked_sums(
     step = max(1, TILE // (len(norms) * widest))
     for low in range(0, len(out), step):
         first, last = bounds[:-1, None][low : low + step], bounds[1:, None][low : low + step]
-        own = torch.where((samples >= first) & (samples < last), factors, 0)
+        selected = torch.where((samples >= first) & (samples < last), factors, 0)
         column = 0
         for block in products:
             part = out[low : low + step, column : column + block.width]
             column += block.width
             if block.left is None:
-                part.copy_(own.double() @ block.right.double())
+                part.copy_(selected.double() @ block.right.double())
             else:
-                weighted = (own[:, None] * block.left.T).double()
+                weighted = (selected[:, None] * block.left.T).double()
                 part.copy_((weighted @ block.right.double()).flatten(1))
 
 

@@ -76,7 +76,7 @@ def _sequence(
     cell: Cell, x: Tensor, carried: Carried, weights: Sequence[Tensor], biases: bool, stack: Stack
 ) -> tuple[Tensor, Carried]:
     """The outputs [n, T, B, H] of one layer for x [n, T, B, I], and what the last step carries."""
-    w = [rows_of(one, stack) for one in weights]
+    w = [rows_of(weight, stack) for weight in weights]
     # A further matrix projects the output of an LSTM.
     projection = w.pop() if len(w) % 2 else None
     inputs = _product(x.flatten(1, 2), w[0], w[2] if biases else None)
@@ -102,8 +102,8 @@ def _one_step(
     some = first_stacked(*tree_leaves((input, hx, w_ih, w_hh, b_ih, b_hh)))
     if input.dim() != 2:
         return NotImplemented
-    x, w, u = (rows_of(one, some.stack) for one in (input, w_ih, w_hh))
-    b, c = (None if one is None else rows_of(one, some.stack) for one in (b_ih, b_hh))
+    x, w, u = (rows_of(part, some.stack) for part in (input, w_ih, w_hh))
+    b, c = (None if part is None else rows_of(part, some.stack) for part in (b_ih, b_hh))
     carried = tuple(rows_of(h, some.stack) for h in (hx if carries == 2 else (hx,)))
     after = tuple(map(some.like, cell(_product(x, w, b), _product(carried[0], u, c), carried)))
     return after if carries == 2 else after[0]

@@ -21,11 +21,11 @@ def _over(
     if kwargs.get("out") is not None or ndim == 0 or not _whole(dim):
         return NotImplemented
     dims = (dim,) if isinstance(dim, int) else tuple(dim if dim else range(ndim))
-    return x.like(func(x.rows, tuple(_shifted(one, ndim) for one in dims), *args, **kwargs))
+    return x.like(func(x.rows, tuple(_shifted(axis, ndim) for axis in dims), *args, **kwargs))
 
 
 def _whole(dim: Any) -> bool:
-    several = isinstance(dim, tuple | list) and all(isinstance(one, int) for one in dim)
+    several = isinstance(dim, tuple | list) and all(isinstance(axis, int) for axis in dim)
     return dim is None or several or (isinstance(dim, int) and not isinstance(dim, bool))
 
 

@@ -61,21 +61,21 @@ def _collected(tape: Tape, models: Sequence[Taped]) -> list[Products]:
     with torch.no_grad():
         # Later ones derive from earlier ones.
         for taped in reversed(tape.parameters[len(models) :]):
-            own = pieces[id(taped)]
-            if not own:
+            noted = pieces[id(taped)]
+            if not noted:
                 continue
-            if taped.transpose_of is not None and all(isinstance(x, Positions) for x in own):
+            if taped.transpose_of is not None and all(isinstance(x, Positions) for x in noted):
                 pieces[id(taped.transpose_of)] += [
-                    x.transposed() for x in own if isinstance(x, Positions)
+                    x.transposed() for x in noted if isinstance(x, Positions)
                 ]
             else:
-                derived.append((taped.value, _rows(own, taped.value.shape)))
+                derived.append((taped.value, _rows(noted, taped.value.shape)))
     if derived:
         values, rows = zip(*derived, strict=True)
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             values, [x.value for x in models], rows, is_grads_batched=True, allow_unused=True
         )
-        for taped, gradient in zip(models, found, strict=True):
+        for taped, gradient in zip(models, gradients, strict=True):
             if gradient is not None:
                 pieces[id(taped)].append(gradient)
     with torch.no_grad():

@@ -106,7 +106,7 @@ def _unsqueeze(x: Stacked, dim: int) -> Any:
 def _squeeze(x: Stacked, dim: Any = None) -> Any:
     shape = x.rows.shape
     dims = range(len(shape) - 1) if dim is None else (dim,) if isinstance(dim, int) else dim
-    return x.like(x.rows.squeeze(tuple(_dim(one, x.dim()) for one in dims)))
+    return x.like(x.rows.squeeze(tuple(_dim(axis, x.dim()) for axis in dims)))
 
 
 def _expand(x: Stacked, *sizes: Any, **named: Any) -> Any:

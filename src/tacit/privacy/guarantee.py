@@ -224,10 +224,10 @@ class Budget:
             return self
         extra = distance * (1 + math.exp(min(self.epsilon, 700.0)))
         if extra < self.delta:
-            found = replace(self, extra_delta=max(self.extra_delta, extra))
+            changed = replace(self, extra_delta=max(self.extra_delta, extra))
             # A budget that did not fit before may have less noise than the planned iterations need.
-            if found.spent(self.steps) <= self.epsilon or self.spent(self.steps) > self.epsilon:
-                return found
+            if changed.spent(self.steps) <= self.epsilon or self.spent(self.steps) > self.epsilon:
+                return changed
         raise Misuse(
             f"Noise at a distance of {distance:.2g} from Gaussian noise costs {extra:.2g} of "
             f"delta = {self.delta:g}.",

@@ -86,15 +86,15 @@ def in_words(epsilon: float, delta: float, unit: Literal["sample", "client"]) ->
         else "a client has its data or any other"
     )
     named = _named(epsilon, delta)
-    found, right = strength(epsilon), _percent(correct_guesses(epsilon, delta))
-    if found == "vacuous":
+    level, right = strength(epsilon), _percent(correct_guesses(epsilon, delta))
+    if level == "vacuous":
         return (
             f"{named} is vacuous: it allows an adversary to decide whether {what} and to be right "
             f"{right} of the time, where a coin is right 50 %. Such a number protects nothing."
         )
     caught = _percent(true_positives(epsilon, delta))
     return (
-        f"{named} is {found}: whatever an adversary computes, it decides whether {what} correctly "
+        f"{named} is {level}: whatever an adversary computes, it decides whether {what} correctly "
         f"at most {right} of the time, where a coin is right 50 %. With 1 % false alarms it "
         f"detects at most {caught}."
     )

@@ -293,9 +293,9 @@ class Keystreams:
         rows = integer_rows(onto, source)
         digests = [digest_of(row) for row in rows]
         for at, client in enumerate(source.tolist()):
-            place = at if onto.ndim == 2 else 0
-            noise = self._integers(tag, law, tick, client, digests[place], rows.shape[1])
-            rows[place] += noise.to(rows.device)
+            row_index = at if onto.ndim == 2 else 0
+            noise = self._integers(tag, law, tick, client, digests[row_index], rows.shape[1])
+            rows[row_index] += noise.to(rows.device)
 
     def _integers(
         self, tag: str, law: DiscreteGaussian, tick: int, client: int, digest: str, width: int
@@ -309,7 +309,7 @@ class Keystreams:
         def further(_: int, at: int) -> list[int]:
             word = 4 * (first + at)
             (drawn,) = keystream(ties, word % 16 + FURTHER, word // 16)
-            return [int(one) for one in drawn[word % 16 :]]
+            return [int(following) for following in drawn[word % 16 :]]
 
         for words in keystream(first_words, law.words * len(row)):
             bits = torch.from_numpy(words.astype(np.int32))

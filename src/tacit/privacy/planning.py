@@ -196,17 +196,17 @@ def alternatives(plan: Plan, *, fixed: str) -> dict[str, Plan]:
         plan: The plan to compare with.
         fixed: "epsilon" to change the noise, "noise_multiplier" to change ε.
     """
-    found = {}
+    plans = {}
     now = plan.training
     for change, training in _variants(now):
         rate, iterations = training.sampling_rate, training.iterations
         if (rate, iterations) == (now.sampling_rate, now.iterations):
-            found[change] = replace(plan, training=training)
+            plans[change] = replace(plan, training=training)
         elif fixed == "epsilon":
-            found[change] = plan_noise(training, plan.epsilon)
+            plans[change] = plan_noise(training, plan.epsilon)
         else:
-            found[change] = plan_epsilon(training, plan.noise_multiplier)
-    return found
+            plans[change] = plan_epsilon(training, plan.noise_multiplier)
+    return plans
 
 
 def _variants(training: Training) -> Iterator[tuple[str, Training]]:

@@ -9,8 +9,7 @@ from scipy import special
 from support.accounting import response_loss, sum_delta
 from tacit.privacy.accounting import loss_distribution
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from tacit.privacy.accounting.grid import trim
-from tacit.privacy.accounting.loss_distribution import PrivacyLoss
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss, trim
 from tacit.privacy.accounting.noise_pair import NoisePair
 from tacit.privacy.accounting.randomized_response import response_delta, response_epsilon
 

@@ -223,10 +223,10 @@ def _permuted_kernel(
     row = (tl.program_id(0) // programs_per_row).to(tl.int64)
     column = (tl.program_id(0) % programs_per_row) * BLOCK + tl.arange(0, BLOCK)
     keys += row * 4 * ROUNDS
-    found = _feistel(tl.where(column < k, column, 0), keys, s, b, ROUNDS)
-    while tl.max((found >= width).to(tl.int32), 0) > 0:
-        found = tl.where(found >= width, _feistel(found, keys, s, b, ROUNDS), found)
-    tl.store(out + row * k + column, found.to(tl.int64), column < k)
+    value = _feistel(tl.where(column < k, column, 0), keys, s, b, ROUNDS)
+    while tl.max((value >= width).to(tl.int32), 0) > 0:
+        value = tl.where(value >= width, _feistel(value, keys, s, b, ROUNDS), value)
+    tl.store(out + row * k + column, value.to(tl.int64), column < k)
 
 
 def philox(counters: Tensor, key: int) -> Tensor:

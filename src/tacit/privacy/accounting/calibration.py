@@ -53,8 +53,8 @@ def calibrate_noise_multiplier(
 
     def excess(log_sigma: float) -> float:
         """Log of ε over the promise: above zero if there is too little noise."""
-        found = sampled_gaussian_epsilon(math.exp(log_sigma), sampling_rate, steps, delta)
-        return math.log(found / epsilon) if found > 0 else -math.inf
+        spent = sampled_gaussian_epsilon(math.exp(log_sigma), sampling_rate, steps, delta)
+        return math.log(spent / epsilon) if spent > 0 else -math.inf
 
     # Gaussian with μ where the loss of probability δ is about ε; and with that μ in the limit of
     # many iterations, μ² = T q² (e^{1/σ²} − 1).
@@ -78,8 +78,8 @@ def steps_within(
     """
 
     def is_within(steps: int) -> bool:
-        found = sampled_gaussian_epsilon(noise_multiplier, sampling_rate, steps, delta)
-        return found <= epsilon
+        spent = sampled_gaussian_epsilon(noise_multiplier, sampling_rate, steps, delta)
+        return spent <= epsilon
 
     low, high, stride = 0, MOST_STEPS + 1, 1
     middle = min(max(near, 1), MOST_STEPS)

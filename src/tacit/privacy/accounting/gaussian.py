@@ -47,8 +47,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     target = math.log(delta)
     # Since δ(ε) ≤ Φ̄(t) ≤ e^{−t²/2}.
     most = mu / 2 + math.sqrt(-2 * target) + 1.0
-    found = optimize.brentq(lambda y: _log_delta(y, mu) - target, 0.0, most, xtol=1e-13, rtol=1e-14)
-    return mu * float(found)
+    root = optimize.brentq(lambda y: _log_delta(y, mu) - target, 0.0, most, xtol=1e-13, rtol=1e-14)
+    return mu * float(root)
 
 
 def _log_delta(y: float, mu: float) -> float:

@@ -95,13 +95,13 @@ def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> floa
     if excess(0.0) <= 0:
         return 0.0
     # As good as exact when it is not enough after rounding.
-    found = most
+    epsilon = most
     if excess(most) <= 0:
-        found = float(optimize.brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-12))
-    while excess(found) > 0:
+        epsilon = float(optimize.brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-12))
+    while excess(epsilon) > 0:
         # To the safe side of the root.
-        found = min(found * (1 + 1e-12), pure)
-    return found
+        epsilon = min(epsilon * (1 + 1e-12), pure)
+    return epsilon
 
 
 def response_rdp(alpha: float, coordinate_epsilon: float) -> float:

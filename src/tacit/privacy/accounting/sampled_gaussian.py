@@ -28,8 +28,7 @@ from scipy import special
 from tacit.core.checks import check_count, check_number
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from tacit.privacy.accounting.grid import grid_step, spread_cells
-from tacit.privacy.accounting.loss_distribution import PrivacyLoss
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss, grid_step, spread_cells
 from tacit.privacy.accounting.noise_pair import Array
 
 # Steps of the grid in the spread of the loss of one iteration: ε is up to about 0.1 % too large.
