@@ -91,7 +91,9 @@ class Convolved(Stacked):
     @property
     def rows(self) -> Tensor:
         if self._rows is None:
-            self._rows = self.step.computed()
+            # It was recorded when it was called, whatever the mode is where it is used first.
+            with torch.enable_grad():
+                self._rows = self.step.computed()
         return self._rows
 
     @rows.setter

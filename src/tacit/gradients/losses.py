@@ -64,7 +64,9 @@ def _pointwise(
     """Losses of pairs of numbers; their options are given by name."""
     reduction = kwargs.pop("reduction", "mean")
     old = kwargs.get("size_average") is not None or kwargs.get("reduce") is not None
-    if args or old or input.shape != target.shape or reduction not in REDUCTIONS:
+    # With weights, the mean of some losses is over the sum of the weights.
+    weighted = kwargs.get("weight") is not None
+    if args or old or weighted or input.shape != target.shape or reduction not in REDUCTIONS:
         return NotImplemented
     some = first_stacked(input, target, *kwargs.values())
     ndim = input.dim()

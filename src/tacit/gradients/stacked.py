@@ -102,7 +102,11 @@ class Stacked(Tensor):
         stack = checked_stack(args, kwargs)
         rule = stack.rules.get(func)
         if rule is not None:
-            result = rule(*args, **kwargs)
+            try:
+                result = rule(*args, **kwargs)
+            except TypeError:
+                # An option by another name, such as `axis`.
+                result = NotImplemented
             if result is not NotImplemented:
                 return result
         return by_vmap(func, args, kwargs)
@@ -230,12 +234,15 @@ def checked_stack(args: Any, kwargs: dict[str, Any]) -> Stack:
     """The stack of the arguments of a function.
 
     Raises:
-        NotStackable: If autograd saw one of them as a whole, or takes gradients past the rows.
+        NotStackable: If autograd saw one of them as a whole, or takes gradients past the rows, or
+            they are of several passes.
     """
     stack: Stack | None = None
     for value in (*args, *kwargs.values()):
         for x in value if isinstance(value, tuple | list) else (value,):
             if isinstance(x, Stacked):
+                if stack is not None and x.stack is not stack:
+                    raise NotStackable("the model keeps tensors of an earlier call")
                 stack = x.stack
                 if _metadata(_GRAD_FN, x) is not None:
                     raise NotStackable("the model has a torch.autograd.Function of its own")

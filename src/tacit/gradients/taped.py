@@ -224,7 +224,7 @@ def tape_of(*values: Tensor | None) -> Tape:
 
 
 class Kept:
-    """Rows that a gradient needs later, which must not change until then."""
+    """What a product has seen, for the gradient by its other factor: it must not change."""
 
     def __init__(self, rows: Tensor) -> None:
         self._rows, self._version = rows.detach(), rows._version
@@ -232,4 +232,5 @@ class Kept:
     def get(self) -> Tensor:
         if self._rows._version != self._version:
             raise NotStackable("what a layer has seen is changed in place afterwards")
-        return self._rows
+        # Real numbers are their own conjugates.
+        return self._rows.conj()

@@ -147,6 +147,20 @@ class Looked(nn.Module):
         return self.last(torch.where(h > 0, h - shift, scale))
 
 
+class Scaled(nn.Module):
+    """Convolutions that are first used where nothing is recorded, to find their scale."""
+
+    def __init__(self):
+        super().__init__()
+        self.filters, self.last = nn.Conv2d(1, 4, 3), nn.Linear(4 * 36, CLASSES)
+
+    def forward(self, x):
+        y = self.filters(x)
+        with torch.no_grad():
+            largest = y.abs().amax(axis=(1, 2, 3), keepdim=True)
+        return self.last((y / largest).flatten(1))
+
+
 def model(name, shape, **options):
     return lambda: tacit.models.build(name, shape, CLASSES, **options)
 
@@ -267,6 +281,7 @@ MADE: dict[str, tuple] = {
         SEQUENCE,
     ),
     "odd": (Odd, SEQUENCE),
+    "scaled": (Scaled, IMAGE),
     "looked up": (Looked, SENTENCE, WORDS),
 }  # fmt: skip
 
@@ -298,6 +313,10 @@ LOSSES = {
     "weighted": (lambda x, y: cross_entropy(x, y, torch.tensor([1, 2, 3]).to(x)), False),
     "nll": (lambda x, y: functional.nll_loss(x.log_softmax(1), y), False),
     "mse": (functional.mse_loss, True),
+    "weighted mse": (
+        lambda x, y: functional.mse_loss(x, y, weight=torch.tensor([1, 2, 3]).to(x).expand_as(x)),
+        True,
+    ),
     "huber": (partial(functional.huber_loss, delta=0.5), True),
     "bce": (bce, True),
     "weighted bce": (lambda x, y: bce(x, y, pos_weight=torch.tensor([1, 2, 3]).to(x)), True),

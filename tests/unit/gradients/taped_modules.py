@@ -128,6 +128,11 @@ CASES = {
     "matrix on the left": (
         lambda: Called(lambda s, x: (s.w @ x).flatten(1), w=weights(4, T)), TOKENS,
     ),
+    "complex": (
+        lambda: Called(lambda s, x: torch.view_as_real(
+            torch.complex(x, x.cos()) @ torch.view_as_complex(s.w)).flatten(1), w=weights(D, 3, 2)),
+        TOKENS,
+    ),
     "einsum": (
         lambda: Called(lambda s, x: torch.einsum("btd,hde->bhe", x, s.w).flatten(1),
                        w=weights(2, D, 3)), TOKENS,

@@ -88,6 +88,12 @@ def test_an_operation_below_torch_functions_raises():
         torch.relu(x)
 
 
+def test_tensors_of_two_passes_do_not_meet():
+    before, now = (Stacked(torch.ones(CLIENTS, 2), Stack(CLIENTS, RULES)) for _ in range(2))
+    with pytest.raises(NotStackable, match="earlier call"):
+        before + now
+
+
 def test_a_module_sees_logical_shapes():
     seen = []
 
