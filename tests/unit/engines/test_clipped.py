@@ -441,6 +441,21 @@ def test_a_loss_whose_samples_influence_each_other_is_refused():
         objective(centred).clipped_sum_of(draw(1, 3), sample_of((2,), 5), 0.1)
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_numbers_that_are_none_hide_no_influence(hidden):
+    """Alone a sample has no variance. If nothing has a gradient, nothing can be compared."""
+
+    def loss(theta, x):
+        shifted = x * theta - (x * theta).mean(0)
+        return shifted.square().sum(0).div(len(x) - (not hidden)).sum()
+
+    start = torch.full((3,), torch.nan if hidden else 1.0)
+    start[1:] = 1.0
+    task = Task(start, [draw(5, 3)], loss=loss, batch_size=2)
+    with pytest.raises(Misuse, match="neither the mean nor the sum"):
+        objective(task).clipped_sum_of(draw(1, 3), sample_of((2,), 5), 0.1)
+
+
 @pytest.mark.parametrize(
     "task",
     [

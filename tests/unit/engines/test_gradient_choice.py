@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 import tacit
 from tacit import DSGT, Topology
@@ -7,6 +8,7 @@ from tacit.core.errors import Misuse
 from tacit.engines.gradients import client_passes as backends
 from tacit.engines.gradients.client_passes import BackendChoice
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.sample_passes import SampleBackend, agree
 from tacit.gradients.stacked import Stacked
 from tacit.tasks import Task
 
@@ -91,6 +93,39 @@ def test_another_client_must_not_change_gradients():
     assert "gradients would be others" in choice_for(task_of(Mixes())).reason
 
 
+class Gated(nn.Module):
+    """Loses the gradient of a part that contributes next to nothing in the beginning."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside, self.outside = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.inside(x)
+        return 10 * self.outside(x) + 1e-3 * (y.detach() if isinstance(y, Stacked) else y)
+
+
+def test_a_gradient_that_is_small_in_the_beginning_is_compared_too():
+    parts = [(torch.randn(5, 4), torch.randint(4, (5,))) for _ in range(3)]
+    assert "gradients would be others" in choice_for(Task(Gated(), parts)).reason
+    task = Task(Gated(), parts, batch_size=2)
+    found = SampleBackend.first_usable(task, task.initial(0, [0])[0], parts[0])
+    assert found.reason == "gradients in one pass are not those of single samples"
+
+
+def test_what_cannot_be_measured_is_looped():
+    class Derived(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.func.grad(lambda z: self.layer(z).tanh().sum())(x)
+
+    parts = [(torch.randn(5, 4), torch.randint(4, (5,))) for _ in range(3)]
+    assert "one by one" in choice_for(Task(Derived(), parts)).reason
+
+
 @pytest.mark.parametrize("requested", ["stacked", "looped"])
 def test_a_requested_way_is_used(requested):
     assert choice_for(task_of(smooth), requested).strategy == requested
@@ -110,20 +145,20 @@ def test_an_unknown_way_is_refused():
 def test_gradients_are_compared_parameter_by_parameter():
     expected = torch.cat([torch.full((90,), 1.0), torch.full((10,), 0.05)])
     found = expected.clone()
-    assert backends._agree(found, expected, [90, 10], 0.01)
+    assert agree(found, expected, [90, 10], 0.01, 0.0)
     found[90:] *= -1
     # The whole gradient is off by 3 % only, but one parameter has the opposite sign.
-    assert backends._agree(found, expected, [100], 0.05)
-    assert not backends._agree(found, expected, [90, 10], 0.05)
+    assert agree(found, expected, [100], 0.05, 0.0)
+    assert not agree(found, expected, [90, 10], 0.05, 0.001)
     # Where a parameter's gradient is rounding only, it does not count.
     noise = torch.cat([torch.full((90,), 1.0), torch.full((10,), 1e-7)])
-    assert backends._agree(torch.cat([noise[:90], -noise[90:]]), noise, [90, 10], 0.01)
+    assert agree(torch.cat([noise[:90], -noise[90:]]), noise, [90, 10], 0.01, 1e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_gradients_that_are_not_numbers_do_not_agree_with_those_that_are(bad):
     expected = torch.ones(4)
-    assert not backends._agree(torch.full((4,), bad), expected, [4], 0.01)
+    assert not agree(torch.full((4,), bad), expected, [4], 0.01, 1e-5)
 
 
 def test_a_loss_of_several_numbers_is_refused():

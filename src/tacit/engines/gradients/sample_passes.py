@@ -42,6 +42,8 @@ SampleGradients = Callable[[Tensor, Part], Sequence[Products]]
 # A GPU may multiply numbers with fewer digits.
 LARGEST_ERROR = {torch.float32: 1e-3, torch.float64: 1e-9}
 LARGEST_ERROR_GPU = 1e-2
+# Share of that error by which the gradient of a parameter may differ, of the whole gradient.
+ROUNDING = 1e-2
 
 
 # Standard deviation of what is added to the model: with zero weights nothing has an influence.
@@ -162,11 +164,10 @@ class SampleBackend:
         theta, few = trial.model, trial.samples(2)
         if theta.device.type == "cpu" and self.fit(theta.device) * EXCESS < GRAIN:
             return "gradients of several samples do not fit into memory"
-        together = torch.cat([block.rows() for block in self.gradients(theta, few)], 1)
-        expected = looped(trial.loss, theta, few)
+        blocks = [block.rows() for block in self.gradients(theta, few)]
+        together, expected = torch.cat(blocks, 1), looped(trial.loss, theta, few)
         share = LARGEST_ERROR_GPU if theta.is_cuda else LARGEST_ERROR[expected.dtype]
-        largest = share * expected.norm()
-        if not bool((together - expected).norm() <= largest):
+        if not agree(together, expected, [x.shape[1] for x in blocks], share, ROUNDING * share):
             return "gradients in one pass are not those of single samples"
         return self.problem_of_pass(trial, min(TRIED, self.samples_per_pass(theta.device)))
 
@@ -261,6 +262,26 @@ def _numbers_of(loss: Loss, theta: Tensor, arrays: Part) -> int:
     return 2 * (sum(storages.values()) // theta.itemsize + sum(x.numel() for x in _tensors(blocks)))
 
 
+def agree(
+    found: Tensor, expected: Tensor, sizes: Sequence[int], tolerance: float, rounding: float
+) -> bool:
+    """Whether two gradients [..., P] agree in each of their parameters.
+
+    Args:
+        found: One of them.
+        expected: The other one.
+        sizes: The numbers of each parameter.
+        tolerance: The largest error, as a share of the gradient by the parameter.
+        rounding: What is added to it, as a share of the whole gradient.
+    """
+    errors, norms = (
+        torch.stack([torch.linalg.vector_norm(piece) for piece in torch.split(x, list(sizes), -1)])
+        for x in (found - expected, expected)
+    )
+    # Not "none is larger": NaN would be allowed.
+    return bool((errors <= tolerance * norms + rounding * expected.norm()).all())
+
+
 def perturbed(theta: Tensor) -> Tensor:
     """Models with some noise, the same every time."""
     generator = torch.Generator().manual_seed(0)
@@ -284,8 +305,8 @@ def check_separable(trial: Trial) -> None:
             "real ones would tell something about them.",
             "Give a loss that takes any samples of this shape and type.",
         ) from error
-    total, largest = each.sum(0), each.abs().max()
-    if not (_close(together, total, largest) or _close(together, total / count, largest)):
+    total = each.sum(0)
+    if not (_close(together, total, each) or _close(together, total / count, each)):
         raise Misuse(
             "The gradient of some samples is neither the mean nor the sum of their own gradients, "
             "so a sample cannot be clipped by itself.",
@@ -301,7 +322,7 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Part) -> int:
             together = loss.flat(theta, *pair)
             alone = ([array[k : k + 1] for array in pair] for k in range(2))
             apart = torch.cat([loss.flat(theta, *sample) for sample in alone])
-        close = _close(together, apart, apart.abs().max())
+        close = _close(together, apart, apart)
         problem = "" if close else "its output depends on the rest of the batch"
     except Exception as error:  # BatchNorm refuses a batch of one sample
         problem = first_line(error)
@@ -344,6 +365,11 @@ def _gradient(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
 
 
 def _close(x: Tensor, y: Tensor, scale: Tensor) -> bool:
-    """Whether two tensors agree to half of the digits of `scale`; NaN is not compared."""
+    """Whether two tensors agree to half of the digits of the largest number of `scale`.
+
+    NaN agrees with NaN only: alone, a sample may have no variance.
+    """
     tolerance = torch.finfo(x.dtype).eps ** 0.5
-    return not bool((x - y).abs().max() > tolerance * scale)
+    largest = scale.nan_to_num(0, 0, 0).abs().max()
+    different = (x - y).abs() > tolerance * largest
+    return not bool((different | (x.isnan() != y.isnan())).any())
