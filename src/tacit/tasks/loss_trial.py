@@ -24,7 +24,7 @@ def try_loss(criterion: Criterion, output: Tensor, targets: Sequence[Tensor]) ->
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", BROADCASTING, UserWarning)
-            value = check_repeatable("loss", lambda: criterion(output, *targets))
+            value = check_repeatable("loss", lambda: criterion(output, *targets), criterion)
     except Misuse:
         raise
     except Exception as error:  # users' losses raise many kinds

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -14,13 +15,61 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tacit.core.errors import Misuse
 from tacit.models.dropout import KeyedFunctions, use_keys
 from tacit.models.mask_keys import MaskKeys
 from tacit.models.parameters import copied, unwrapped
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.inputs import ONE_INPUT, InputLayout
-from tacit.tasks.known_layers import check_layers
+from tacit.tasks.known_layers import check_layers, is_known
 from tacit.tasks.parts import Part
+
+
+def layers_of(function: Any) -> list[Any]:
+    """The objects whose attributes a call of a module, an object or a method may change."""
+    function = getattr(function, "__self__", function)
+    if isinstance(function, nn.Module):
+        return list(function.modules())
+    return [function] if hasattr(function, "__dict__") else []
+
+
+@contextmanager
+def unchanged(layers: Iterable[Any]) -> Iterator[None]:
+    """A call of which no later one sees anything, as clients and samples must not of each other.
+
+    What it keeps as an attribute is taken away: a trial cannot know whether that is used from the
+    hundredth call on.
+
+    Raises:
+        Misuse: If it changes a buffer or another tensor of its own.
+    """
+    modules = [layer for layer in layers if isinstance(layer, nn.Module)]
+    buffers = [layer._buffers for layer in modules]
+    owners: list[Any] = [vars(layer) for layer in layers]
+    owners += [*(layer._parameters for layer in modules), *buffers]
+    before = [(own, dict(own)) for own in owners]
+    tensors = [
+        (name, x, x._version)
+        for _, values in before
+        for name, x in values.items()
+        if isinstance(x, Tensor)
+    ]
+    try:
+        yield
+        now = [dict(own) for own in buffers]
+    finally:
+        for own, values in before:
+            own.clear()
+            own.update(values)
+    changed = [name for name, x, version in tensors if x._version != version]
+    for held, own in zip(now, buffers, strict=True):
+        changed += [name for name, x in own.items() if held.get(name) is not x]
+    if changed:
+        raise Misuse(
+            f"The model or the loss changes its tensor {changed[0]!r} in training, which is not "
+            "part of what clients exchange.",
+            "Compute a new tensor, or make it a parameter of the model.",
+        )
 
 
 class CopyPerThread:
@@ -42,7 +91,9 @@ class CopyPerThread:
         return self._copies[thread]
 
     def __call__(self, *arguments: Tensor) -> Tensor:
-        value: Tensor = self.local()(*arguments)
+        function = self.local()
+        with unchanged(layers_of(function)):
+            value: Tensor = function(*arguments)
         return value
 
 
@@ -82,9 +133,17 @@ class PureModule:
         return cls(own, layout, masks)
 
     def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Tensor:
-        with self._keyed(keys):
+        with self._keyed(keys), unchanged(self._watched):
             arguments = self.layout.arguments(inputs)
             return logits_of(functional_call(self.module, parameters, *arguments))
+
+    @cached_property
+    def _watched(self) -> list[nn.Module]:
+        """The layers that a call may change: none if all are known, and in one place each."""
+        places = list(self.module.named_modules(remove_duplicate=False))
+        # After a call of a layer in two places, torch.func leaves it with the given parameters.
+        once = len(places) == len(list(self.module.modules()))
+        return [] if once and is_known(self.module) else layers_of(self.module)
 
     def to(self, device: torch.device | str) -> PureModule:
         """A copy on a device."""

@@ -6,7 +6,7 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,10 +21,12 @@ from tacit.models.mask_keys import MaskKeys
 from tacit.tasks.criteria import logits_of
 from tacit.tasks.known_layers import is_known
 from tacit.tasks.parts import Part
-from tacit.tasks.pure import PureModule
+from tacit.tasks.pure import PureModule, layers_of
 
 # Share by which parameters are changed in a trial.
 CHANGE = 0.3
+# What parameters are multiplied by to see whether the model bounds them.
+LARGE = 1000
 # Different numbers that parameters are changed by.
 DRAWN = 1009
 # Share by which results may differ in another order of samples or with replaced parameters, and if
@@ -40,6 +42,27 @@ def check_deterministic(name: str, work: Callable[[], Any]) -> Any:
     return result
 
 
+def _numbers(function: Any) -> dict[tuple[int, str], int | float | complex]:
+    """The numbers that are attributes of a module's layers, or of another object."""
+    return {
+        (place, name): x
+        for place, layer in enumerate(layers_of(function))
+        for name, x in vars(layer).items()
+        if isinstance(x, int | float | complex)
+    }
+
+
+def _check_counts(name: str, first: Mapping[Any, Any], second: Mapping[Any, Any]) -> None:
+    """Raise Misuse if the second of two calls has changed the numbers of `_numbers`."""
+    for place, x in second.items():
+        if x != first.get(place):
+            raise Misuse(
+                f"The {name} changes its attribute {place[1]!r} whenever it is called: it keeps a "
+                "state, on which gradients could depend.",
+                "Remove the state. What changes with time can be an input.",
+            )
+
+
 def hidden_draws(name: str) -> Misuse:
     """The error for a random step that is not keyed."""
     return Misuse(
@@ -49,9 +72,14 @@ def hidden_draws(name: str) -> Misuse:
     )
 
 
-def check_repeatable(name: str, work: Callable[[], Any]) -> Any:
-    """As `check_deterministic`, and raise Misuse if a second call has another result."""
-    result, again = check_deterministic(name, work), check_deterministic(name, work)
+def check_repeatable(name: str, work: Callable[[], Any], function: Any = None) -> Any:
+    """As `check_deterministic`, and raise Misuse if a second call has another result.
+
+    Or if each call of the function or object changes a number that it keeps.
+    """
+    result, first = check_deterministic(name, work), _numbers(function)
+    again = check_deterministic(name, work)
+    _check_counts(name, first, _numbers(function))
     if isinstance(result, Tensor) and not _agree([again], [result], AGAIN):
         raise Misuse(
             f"The {name} has another value when it is called again: it keeps a state, or draws "
@@ -94,6 +122,7 @@ def checked(pure: PureModule, *inputs: Tensor) -> PureModule:
         if not check_pure(pure, inputs):
             raise hidden_draws("model")
     if not is_known(pure.module):
+        check_constraints(pure, inputs)
         check_gradient(pure, inputs)
     if pure.masks is not None:
         _find_batch_dims(pure, pure.masks, inputs)
@@ -141,10 +170,7 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
         if tensor is same and unchanged:
             continue
         if isinstance(tensor, nn.Parameter):
-            raise Misuse(
-                f"The model changes its parameter {name!r} when it is called.",
-                "Do not change parameters in forward: compute a new tensor from them.",
-            )
+            raise _changes_parameter(name)
         raise Misuse(
             f"Buffer {name!r} of the model changes in training and is not part of what clients "
             "exchange.",
@@ -152,6 +178,10 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
             "BatchNorm, weight_norm for spectral_norm).",
         )
     _check_unchanged(given, inputs)
+    first = _numbers(used.module)
+    with torch.no_grad():
+        used.trial(given)
+    _check_counts("model", first, _numbers(used.module))
     # Other samples, whose output must not depend on those before.
     others = tuple(array[-1:].expand(array.shape).clone() for array in inputs)
     with torch.no_grad():
@@ -165,6 +195,28 @@ def check_pure(pure: PureModule, inputs: Part) -> bool:
     return True
 
 
+def check_constraints(pure: PureModule, inputs: Part) -> None:
+    """Raise Misuse if the model changes its parameters where they are large.
+
+    As a bound on the norm of weights does, which has no effect in the beginning.
+    """
+    for factor in (LARGE, -LARGE):
+        tried = light_copy(pure, trainable=True)
+        with torch.no_grad():
+            for p in tried.module.parameters():
+                if p.requires_grad:
+                    p.add_(1).mul_(factor)
+        before = {name: _content(p) for name, p in tried.module.named_parameters()}
+        try:
+            with _quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
+                tried.trial(tuple(array.clone() for array in inputs))
+        except Exception:  # numbers may be too large for the model
+            continue
+        for name, p in tried.module.named_parameters():
+            if not torch.equal(before[name], _content(p)):
+                raise _changes_parameter(name)
+
+
 def has_same_output(pure: PureModule, other: PureModule, inputs: Part) -> bool:
     """Whether two modules agree on some inputs, but for rounding."""
     # Torch's fast path of encoders, in evaluation, leaves out tokens that are masked.
@@ -176,6 +228,13 @@ def has_same_output(pure: PureModule, other: PureModule, inputs: Part) -> bool:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return one.shape == two.shape and _agree([one], [two])
+
+
+def _changes_parameter(name: str) -> Misuse:
+    return Misuse(
+        f"The model changes its parameter {name!r} when it is called.",
+        "Do not change parameters in forward: compute a new tensor from them.",
+    )
 
 
 def check_gradient(pure: PureModule, inputs: Part) -> None:
