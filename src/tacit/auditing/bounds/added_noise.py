@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from tacit.auditing.bounds.secret_rows import normalized
+from tacit.auditing.bounds.secret_rows import NoBound, normalized
 from tacit.auditing.symbolic.linear_knowledge import Combination
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.noise import Gaussian, Laplace, Noise
@@ -135,7 +135,6 @@ class NoiseLoss:
     mu: float  # of the equivalent Gaussian mechanism; infinite without one
     ratios: Matrix  # ε of each gradient under Laplace noise; infinite without it
     disjoint: bool  # whether no Laplace noise is shifted for two gradients
-    why_not: tuple[str, str]  # why there is no bound from Laplace and from Gaussian noise
 
 
 def noise_loss(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> NoiseLoss:
@@ -146,11 +145,15 @@ def noise_loss(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> 
         signal: S [rows, T].
         noise: N [rows, terms].
         laws: Distribution of each noise term.
+
+    Raises:
+        NoBound: Noise of neither kind covers all gradients.
     """
-    count = signal.shape[1]
     ratios, disjoint, no_laplace = _laplace(clip, signal, noise, laws)
     mu, no_gaussian = _gaussian(clip, signal, noise, laws)
-    return NoiseLoss(count, mu, ratios, disjoint, (no_laplace, no_gaussian))
+    if no_laplace and no_gaussian:
+        raise NoBound("; ".join(dict.fromkeys((no_laplace, no_gaussian))))
+    return NoiseLoss(signal.shape[1], mu, ratios, disjoint)
 
 
 def total_bound(losses: list[tuple[NoiseLoss, int]], clip: Clip, delta: float) -> Bound:
@@ -160,13 +163,16 @@ def total_bound(losses: list[tuple[NoiseLoss, int]], clip: Clip, delta: float) -
         losses: The releases, and how often each is made.
         clip: How gradients are clipped.
         delta: δ of the bound, where it is not pure.
+
+    Raises:
+        NoBound: Noise of neither kind covers all releases.
     """
     count = sum(loss.gradients * times for loss, times in losses)
     each = f"sensitivity {clip.sensitivity:g} of each of {count} gradients"
     mu = math.sqrt(sum(times * loss.mu**2 for loss, times in losses))
     pure = sum(times * float(loss.ratios.sum()) for loss, times in losses)
     if math.isinf(mu) and math.isinf(pure):
-        return Bound.none("; ".join(dict.fromkeys(why for why in losses[0][0].why_not if why)))
+        raise NoBound("noise of one kind does not cover all gradients of the victim")
     gaussian = gaussian_epsilon(delta, mu)
     bounds = [
         Bound(gaussian, delta, f"Gaussian noise, {each}: μ = {mu:.4g}", (IDEAL_NOISE,)),

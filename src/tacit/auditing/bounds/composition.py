@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
-
 from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
 from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
-from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.secret_rows import NoBound, SecretRows
 from tacit.auditing.bounds.threat import Threat
 from tacit.privacy.accounting.randomized_response import (
     response_epsilon,
@@ -28,49 +26,39 @@ DECLARED = "Each non-linear step is as private as the algorithm declares; that i
 Release = tuple[SecretRows, list[float], int]
 
 
-def composed_bound(
-    releases: Iterable[Release | None],
-    threat: Threat,
-    uses: int | None = None,
-) -> Bound:
+def composed_bound(releases: Iterable[Release], threat: Threat, uses: int | None = None) -> Bound:
     """The bound for all releases.
 
     Args:
-        releases: What is released. None if the state after one does not follow from messages: then
-            costs do not compose.
+        releases: What is released.
         threat: What the bound is about.
         uses: In how many releases the secret takes part at most; None if in all of them.
+
+    Raises:
+        NoBound: A release has no bound, or they are of several kinds.
     """
     clip, parameters, delta, count = threat.clip, threat.parameters, threat.delta, 0
     budgets: list[tuple[list[float], int]] = []
     losses: list[tuple[NoiseLoss, int]] = []
     sampled: list[SampledLoss] = []
-    for release in releases:
-        if release is None:
-            return Bound.none("the state does not follow from messages: no bound is proved")
-        view, spent, times = release
+    for view, spent, times in releases:
         count += times
         if spent:
             budgets.append((spent, times))
         is_sampled = [gradient.when in view.run.samplings for gradient in view.gradients]
         if any(is_sampled):
             if not all(is_sampled):
-                why = "gradients of samples and of batches are both sent: no bound is proved"
-                return Bound.none(why)
+                raise NoBound(
+                    "gradients of samples and of batches are both sent: no bound is proved"
+                )
             cost = sampled_loss(view, parameters)
-            if isinstance(cost, str):
-                return Bound.none(cost)
             sampled.append(replace(cost, releases=cost.releases * times))
         elif view.gradients:
             if clip is None:
-                why = "gradients are not clipped, so one client's influence is not bounded"
-                return Bound.none(why)
-            loss = noise_loss(clip, view.signal, view.added, view.laws)
-            losses.append((loss, times))
-            if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
-                return total_bound(losses, clip, delta)
+                raise NoBound("gradients are not clipped, so one client's influence is not bounded")
+            losses.append((noise_loss(clip, view.signal, view.added, view.laws), times))
     if sum(map(bool, (budgets, losses, sampled))) > 1:
-        return Bound.none("gradients of the victim are sent in different ways: no bound is proved")
+        raise NoBound("gradients of the victim are sent in different ways: no bound is proved")
     if sampled:
         return _worst_sampled(sampled).bound(delta)
     uses = count if uses is None else uses
@@ -122,5 +110,4 @@ def _worst(losses: list[NoiseLoss]) -> NoiseLoss:
         dearest.ratios,
         # Costs that are distributed otherwise over the gradients of an iteration do not compare.
         all(loss.disjoint and loss.gradients == 1 for loss in losses),
-        dearest.why_not,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.auditing.bounds.rounding import orthonormal_basis
-from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.secret_rows import NoBound, SecretRows
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.record.unknowns import Unknown
@@ -31,9 +31,7 @@ TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from o
 Input = tuple[Matrix, int]
 
 
-def trace_dependence(
-    view: SecretRows, sensitivity: float
-) -> tuple[dict[Unknown, float], str | None]:
+def trace_dependence(view: SecretRows, sensitivity: float) -> list[float]:
     """Follow everything in the messages back to what it was computed from.
 
     Args:
@@ -41,14 +39,26 @@ def trace_dependence(
         sensitivity: By how much one of its gradients may differ: the unit of gradients.
 
     Returns:
-        ε of the victim's non-linear steps that messages depend on, and what prevents a bound.
+        ε of the victim's non-linear steps that messages depend on.
+
+    Raises:
+        NoBound: Something that messages depend on prevents a bound.
     """
-    budgets, inputs, obstacle = _trace_inputs(view)
-    if obstacle is None:
-        obstacle = _unseen_input(MessageSpans(view, sensitivity), inputs)
-    if obstacle is None and budgets and view.gradients:
-        obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
-    return budgets, obstacle
+    budgets, inputs = _trace_inputs(view)
+    spans = MessageSpans(view, sensitivity)
+    for unknown, (rows, before) in inputs.items():
+        of_victim = unknown.kind == "gradient" and unknown.client == view.victim
+        if not all(spans.contain(row, before, of_victim) for row in rows):
+            raise NoBound(
+                f"{unknown} depends non-linearly on gradients or noise that are not seen: no bound "
+                "is proved"
+            )
+    if budgets and view.gradients:
+        raise NoBound(
+            "gradients of the victim are sent both under noise and in non-linear steps: no bound "
+            "is proved"
+        )
+    return list(budgets.values())
 
 
 def _input(run: SymbolicRun, unknown: Unknown) -> Input:
@@ -61,10 +71,8 @@ def _input(run: SymbolicRun, unknown: Unknown) -> Input:
     return np.concatenate([run.wide(row[None]) for row in inputs]), before
 
 
-def _trace_inputs(
-    view: SecretRows,
-) -> tuple[dict[Unknown, float], dict[Unknown, Input], str | None]:
-    """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
+def _trace_inputs(view: SecretRows) -> tuple[dict[Unknown, float], dict[Unknown, Input]]:
+    """The budgets, and the inputs that must follow from what is seen."""
     run, victim = view.run, view.victim
     budgets: dict[Unknown, float] = {}
     inputs: dict[Unknown, Input] = {}
@@ -84,26 +92,19 @@ def _trace_inputs(
         # A deterministic function of messages is known: its inputs are checked as all others.
         random = step is not None and not step.declared.deterministic
         if random and unknown.client == victim and direct:
-            obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
-            return budgets, inputs, obstacle
+            raise NoBound(
+                f"the non-linear step {unknown} of a gradient is sent and declares no budget: no "
+                "bound is proved"
+            )
         pending += [u for u in sources if not view.adversary.knows(u)]
-    return budgets, inputs, None
-
-
-def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, Input]) -> str | None:
-    """Describe an input that is no function of what is seen and of a client's own data."""
-    for unknown, (rows, before) in inputs.items():
-        of_victim = unknown.kind == "gradient" and unknown.client == spans.victim
-        if not all(spans.contain(row, before, of_victim) for row in rows):
-            return f"{unknown} depends non-linearly on gradients or noise that are not seen"
-    return None
+    return budgets, inputs
 
 
 class MessageSpans:
     """The spans of earlier messages over secrets: hidden noise and the victim's gradients."""
 
     def __init__(self, view: SecretRows, sensitivity: float) -> None:
-        self._view, self.victim, self._sensitivity = view, view.victim, sensitivity
+        self._view, self._sensitivity = view, sensitivity
         unknowns, adversary, victim = view.run.unknowns, view.adversary, view.victim
         self._noise = [u for u in unknowns if u.kind == "noise" and not adversary.knows(u)]
         self._gradients = [u for u in unknowns if u.kind == "gradient" and u.client == victim]

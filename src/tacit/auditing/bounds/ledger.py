@@ -21,7 +21,7 @@ from typing import Any
 from tacit.auditing.bounds.added_noise import Bound, noiseless_combination
 from tacit.auditing.bounds.composition import composed_bound
 from tacit.auditing.bounds.dependence import trace_dependence
-from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
+from tacit.auditing.bounds.secret_rows import NoBound, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
@@ -102,28 +102,29 @@ def compute_ledger(run: SymbolicRun, threat: Threat, mismatches: Sequence[Mismat
 
 def _upper_bound(run: SymbolicRun, threat: Threat) -> Bound:
     try:
-        view = threat.view(run)
-    except OutOfRange:
-        return Bound.none("coefficients of messages grow out of range: no bound is proved")
-    leakage = Leakage(LinearKnowledge(run, view.adversary), threat.victim)
+        return _proved_bound(threat.view(run), threat)
+    except NoBound as reason:
+        return Bound.none(str(reason), reason.combination)
+
+
+def _proved_bound(view: SecretRows, threat: Threat) -> Bound:
+    leakage = Leakage(LinearKnowledge(view.run, view.adversary), view.victim)
     cancels = "noise cancels in a combination of messages" if view.noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]), view.adversary.names)
-            return Bound.none(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
-    budgets, obstacle = trace_dependence(view, threat.sensitivity)
-    if obstacle is not None:
-        return Bound.none(f"{obstacle}: no bound is proved")
-    is_sampled = any(gradient.when in run.samplings for gradient in view.gradients)
+            raise NoBound(f"{cancels}: {shown}", series.estimate(exact[0]).combination)
+    budgets = trace_dependence(view, threat.sensitivity)
+    is_sampled = any(gradient.when in view.run.samplings for gradient in view.gradients)
     if threat.clip is not None and view.gradients and not is_sampled:
         rows = view.signal * threat.sensitivity, view.added * view.deviations
         if (combination := noiseless_combination(*normalized(*rows))) is not None:
             # Back to combinations of the messages themselves.
             shown = _format_gradients(view, combination / row_sizes(*rows))
-            return Bound.none(f"{cancels}: {shown}")
-    return composed_bound([(view, list(budgets.values()), 1)], threat)
+            raise NoBound(f"{cancels}: {shown}")
+    return composed_bound([(view, budgets, 1)], threat)
 
 
 def _format_gradients(view: SecretRows, combination: Matrix) -> str:

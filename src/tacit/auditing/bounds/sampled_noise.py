@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound, fisher_information
-from tacit.auditing.bounds.secret_rows import SecretRows, normalized
+from tacit.auditing.bounds.secret_rows import NoBound, SecretRows, normalized
 from tacit.core.noise import Gaussian
 from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
 
@@ -49,25 +49,28 @@ class SampledLoss:
         return Bound(epsilon, delta, why, (IDEAL_NOISE,) if self.ideal else ())
 
 
-def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss | str:
-    """What messages with sums of sampled gradients cost, or why there is no bound.
+def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss:
+    """What messages with sums of sampled gradients cost.
 
     Args:
         view: What the adversary sees, in which all gradients of the victim are such sums.
         parameters: P, the number of coordinates of a gradient.
+
+    Raises:
+        NoBound: Noise is not Gaussian, cancels, or hides several sums at once.
     """
     run = view.run
     if not all(isinstance(law, Gaussian) for law in view.laws):
-        return "sums over samples have a bound for Gaussian noise only"
+        raise NoBound("sums over samples have a bound for Gaussian noise only")
     samplings = [run.samplings[gradient.when] for gradient in view.gradients]
     rounding = math.sqrt(parameters) * run.rounding
     changes = np.array([sampling.bound + rounding for sampling in samplings])
     rows = normalized(view.signal * changes, view.added * view.deviations)
     information = fisher_information(*rows, DIAGONAL)
     if information is None:
-        return "noise cancels in a combination of messages"
+        raise NoBound("noise cancels in a combination of messages")
     diagonal = np.diag(information)
     if (np.abs(information - np.diag(diagonal)) > DIAGONAL * diagonal.max()).any():
-        return "sums of several iterations are seen under the same noise"
+        raise NoBound("sums of several iterations are seen under the same noise")
     rate = max(sampling.rate for sampling in samplings)
     return SampledLoss(1 / math.sqrt(diagonal.max()), rate, len(samplings), not run.rounding)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.unmasked import without_masks
-from tacit.auditing.symbolic.linear_knowledge import MessageRow
+from tacit.auditing.symbolic.linear_knowledge import Combination, MessageRow
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbolic_run import SymbolicRun
 from tacit.core.noise import Noise
@@ -29,8 +29,16 @@ ROUNDING = 64 * float(np.finfo(np.float64).eps)  # relative to the largest in a 
 EQUAL = 1e-9  # differences of coefficients, over the largest, that are rounding
 
 
-class OutOfRange(Exception):
-    """Coefficients are too large, or not finite."""
+class NoBound(Exception):
+    """Nothing is proved; the text says why.
+
+    Attributes:
+        combination: Messages that combine to gradients without noise, if that is the reason.
+    """
+
+    def __init__(self, why: str, combination: Combination | None = None) -> None:
+        super().__init__(why)
+        self.combination = combination
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +88,9 @@ class SecretRows:
             victim: The client whose gradients are secret.
             component: Clients over which sums take the place of masked totals; by default totals
                 are seen as they are sent.
+
+        Raises:
+            NoBound: Coefficients are too large, or not finite.
         """
         hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
         is_mask = np.array([unknown.kind == "mask" for unknown in run.unknowns], dtype=bool)
@@ -95,7 +106,7 @@ class SecretRows:
             seen += [MessageRow(index, row) for row in rows.tolist()[: len(parts[-1])]]
         matrix = np.concatenate(parts)
         if not np.abs(matrix).max(initial=0.0) < LARGEST:
-            raise OutOfRange
+            raise NoBound("coefficients of messages grow out of range: no bound is proved")
         size = np.abs(matrix)
         matrix[size <= ROUNDING * size.max(axis=0, initial=0.0)] = 0.0
         masks = matrix[:, hidden & is_mask]

@@ -176,8 +176,7 @@ def steady_loss(
         return None
     every = steps * run.gradients_per_step + first.b.shape[1]
     count = every if uses is None else min(uses, every)
-    why = "the noise of one kind does not hide the gradients of an iteration"
-    return NoiseLoss(count, mu, np.array([pure]), False, (why, why))
+    return NoiseLoss(count, mu, np.array([pure]), False)
 
 
 def _total(step: _Iteration, start: _Start, steps: int, uses: int | None, norm: int) -> float:

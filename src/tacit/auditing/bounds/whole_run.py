@@ -32,7 +32,7 @@ from tacit.auditing.bounds.added_noise import Bound, total_bound
 from tacit.auditing.bounds.composition import Release, composed_bound
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.secret_rows import NoBound, SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.bounds.threat import Threat
 from tacit.auditing.symbolic.replay import Mismatch
@@ -44,6 +44,7 @@ from tacit.graph import Graph
 from tacit.tasks.batches import MiniBatchSource
 
 Step = Callable[[int], SymbolicRun]  # iteration t alone
+UNKNOWN_STATE = "the state does not follow from messages: no bound is proved"
 
 
 def ledger_of(
@@ -113,10 +114,13 @@ def whole_run_bound(
     if is_sampled:
         # There are no gradients of samples in a state to compare with noise.
         threat = replace(threat, clip=None)
-    bound = composed_bound(_releases(begin, step, kinds, threat), threat, uses)
-    if math.isfinite(bound.epsilon):
-        return bound
-    # Without schedules all iterations are alike.
+    try:
+        bound = composed_bound(_releases(begin, step, kinds, threat), threat, uses)
+        if math.isfinite(bound.epsilon):
+            return bound
+    except NoBound:
+        pass  # There may be a bound for iterations that are all alike.
+    # Without schedules they are.
     if clip is None or is_sampled or len(kinds) > 1 or algorithm.needs_minimiser:
         return None
     loss = steady_loss(step(0), begin, threat, steps, uses)
@@ -125,21 +129,14 @@ def whole_run_bound(
 
 def _releases(
     begin: SymbolicRun, step: Step, kinds: Counter[int], threat: Threat
-) -> Iterator[Release | None]:
-    """All kinds of iterations; None, at last, if the state after one does not follow from messages.
-
-    That is where the induction fails.
-    """
-    if not _state_is_known(threat.view(begin), 0, threat.sensitivity):
-        yield None
-        return
+) -> Iterator[Release]:
+    """All kinds of iterations; raises NoBound where the induction fails."""
+    _check_state(threat.view(begin), 0, threat.sensitivity)
     for t, times in kinds.items():
         view = threat.view(step(t))
-        budgets, obstacle = trace_dependence(view, threat.sensitivity)
-        if obstacle is not None or not _state_is_known(view, 1, threat.sensitivity):
-            yield None
-            return
-        yield view, list(budgets.values()), times
+        budgets = trace_dependence(view, threat.sensitivity)
+        _check_state(view, 1, threat.sensitivity)
+        yield view, budgets, times
 
 
 def sample_uses(batches_per_epoch: int, gradients: int) -> int:
@@ -166,13 +163,13 @@ def _kinds_of_iterations(step: Step, steps: int) -> Counter[int] | None:
     return Counter({iterations[0]: len(iterations) for iterations in alike.values()})
 
 
-def _state_is_known(view: SecretRows, index: int, sensitivity: float) -> bool:
-    """Whether a state follows from the messages so far and from the data of other clients."""
+def _check_state(view: SecretRows, index: int, sensitivity: float) -> None:
+    """Raise NoBound unless a state follows from the messages so far and the data of others."""
     run, victim, adversary = view.run, view.victim, view.adversary
     state = run.states[index].values()
     # A field that is not one number per parameter, such as a counter, may change what is done.
     if any(rows.shape[1] > len(run.unknowns) for rows in state) or run.plain_fields:
-        return False
+        raise NoBound(UNKNOWN_STATE)
     padded = np.concatenate([run.wide(rows) for rows in state])
     # What other clients computed must follow from messages, in the state as in messages.
     present = [run.unknowns[column] for column in np.flatnonzero(padded.any(axis=0))]
@@ -182,11 +179,9 @@ def _state_is_known(view: SecretRows, index: int, sensitivity: float) -> bool:
     steps = run.nonlinear_steps
     drawn = [u for u in others if not (u in steps and steps[u].declared.deterministic)]
     if any(u.client == victim and u not in view.others for u in drawn):
-        return False
+        raise NoBound(UNKNOWN_STATE)
     extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
-    _, obstacle = trace_dependence(extended, sensitivity)
-    if obstacle is not None:
-        return False
-    spans = MessageSpans(view, sensitivity)
-    sent = len(run.transcript.messages)
-    return all(spans.contain(row, sent) for row in padded)
+    trace_dependence(extended, sensitivity)
+    spans, sent = MessageSpans(view, sensitivity), len(run.transcript.messages)
+    if not all(spans.contain(row, sent) for row in padded):
+        raise NoBound(UNKNOWN_STATE)
