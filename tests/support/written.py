@@ -1,6 +1,8 @@
 """Algorithms whose steps or messages a test writes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,6 +32,17 @@ class WithZeros(Algorithm):
 
     def start(self, here) -> Two:
         return Two(here.theta0, 0.0 * here.theta0)
+
+
+@dataclass(frozen=True)
+class Rule(FromFirstModels):
+    """An algorithm of one step function, which returns the new state or nothing."""
+
+    does: Callable[..., Any]
+    name: ClassVar[str] = "rule"
+
+    def step(self, s, here) -> ModelState:
+        return self.does(s, here) or s
 
 
 @dataclass(frozen=True)

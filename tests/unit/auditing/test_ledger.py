@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 import tacit
 from support.accounting import masked_mu, sum_delta
 from support.bounds import DELTA, RING, threat
-from support.written import FromFirstModels
+from support.written import FromFirstModels, Rule
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination, evidence
@@ -58,36 +58,23 @@ class Sum(FromFirstModels):
         return ModelState(s.theta - self.lr * mixed)
 
 
-@dataclass(frozen=True)
-class Signs(Sum):
+def signs(s, here):
     """Also sends a function of the gradient without noise and without a budget."""
-
-    def step(self, s, here):
-        grad = here.grad(s.theta)
-        sent = grad + here.noise("own", self.own[0]) + here.nonlinear("sign", torch.sign, grad)
-        here.net.mix(sent=sent)
-        return s
+    grad = here.grad(s.theta)
+    here.net.mix(sent=grad + here.noise("own", LAPLACE) + here.nonlinear("sign", torch.sign, grad))
 
 
-@dataclass(frozen=True)
-class Hot(Sum):
+def hot(s, here):
     """Moves the point of the gradient by its own noise, so the noise is not only added."""
-
-    def step(self, s, here):
-        noise = here.noise("own", self.own[0])
-        here.net.mix(sent=noise + here.grad(s.theta + noise))
-        return s
+    noise = here.noise("own", LAPLACE)
+    here.net.mix(sent=noise + here.grad(s.theta + noise))
 
 
-@dataclass(frozen=True)
-class Early(Sum):
+def early(s, here):
     """Moves the point of a gradient by noise that is sent only in a later message."""
-
-    def step(self, s, here):
-        later = here.noise("later", self.own[0])
-        here.net.mix(sent=here.grad(s.theta + later) + here.noise("own", self.own[0]))
-        here.net.mix(afterwards=later + 0.0 * s.theta)
-        return s
+    later = here.noise("later", GAUSSIAN)
+    here.net.mix(sent=here.grad(s.theta + later) + here.noise("own", GAUSSIAN))
+    here.net.mix(afterwards=later + 0.0 * s.theta)
 
 
 @cache
@@ -210,24 +197,22 @@ def test_noise_that_is_removed_again_is_determined_by_messages_and_data():
 
 def test_a_point_with_noise_in_no_earlier_message_gives_no_bound():
     """The noise of the next message is in the point already: a function of it is sent."""
-    check_no_guarantee(ledger_of(Early(own=(GAUSSIAN,)), steps=2), "not seen")
+    check_no_guarantee(ledger_of(Rule(early), steps=2), "not seen")
 
 
-@pytest.mark.parametrize(
-    "algorithm", [tacit.DSGRMS(lr=0.1), tacit.DSGTRMS(lr=0.1), Signs(own=(LAPLACE,))]
-)
+@pytest.mark.parametrize("algorithm", [tacit.DSGRMS(lr=0.1), tacit.DSGTRMS(lr=0.1), Rule(signs)])
 def test_non_linear_steps_without_a_budget_give_no_bound(algorithm):
     for clip in (None, L1, L2):
         check_no_guarantee(ledger_of(algorithm, clip=clip), "declares no budget")
 
 
 def test_a_single_message_with_such_a_step_has_no_bound():
-    assert ledger_of(Signs(own=(LAPLACE,)), steps=1).single_message is None
+    assert ledger_of(Rule(signs), steps=1).single_message is None
 
 
 def test_noise_in_the_point_of_a_gradient_gives_no_bound():
     """The gradient is then any function of the noise: it may cancel or reveal it."""
-    ledger = ledger_of(Hot(own=(LAPLACE,)), steps=1)
+    ledger = ledger_of(Rule(hot), steps=1)
     check_no_guarantee(ledger, "not seen")
     assert ledger.single_message is None
 

@@ -1,15 +1,13 @@
 """Algorithms made to mislead the ledger: each has a leak, so none may get a guarantee."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import pytest
 
 import tacit
 from support.bounds import RING, ledger_of, threat
-from support.written import FromFirstModels
+from support.written import Rule
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
@@ -18,17 +16,6 @@ from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
-
-
-@dataclass(frozen=True)
-class Rule(FromFirstModels):
-    """An algorithm of one step function."""
-
-    does: Callable[..., Any]
-    name: ClassVar[str] = "rule"
-
-    def step(self, s, here) -> ModelState:
-        return self.does(s, here) or s
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import tacit
 from support.bounds import RING, ledger_of, threat, whole_run_of
-from support.written import FromFirstModels, Two, WithZeros
+from support.written import Rule, Two, WithZeros
 from tacit import Gaussian, Laplace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -119,25 +120,19 @@ def test_per_sample_a_tracker_costs_its_uses():
     assert few.epsilon < all_of_them.epsilon
 
 
-@dataclass(frozen=True)
-class Perturbed(FromFirstModels):
+def perturbed(s, here, moved):
     """The victim's gradient is taken at a model that its own noise has moved."""
-
-    moved: float = 1.0
-    name = "perturbed"
-
-    def step(self, s, here):
-        noise = here.noise("z", Gaussian(1.0))
-        gradient = here.grad(s.theta + self.moved * noise)
-        (theta,) = here.net.mix(m=s.theta - 0.1 * gradient + noise)
-        # The own term keeps what was not sent.
-        return ModelState(theta - here.graph.own(noise))
+    noise = here.noise("z", Gaussian(1.0))
+    gradient = here.grad(s.theta + moved * noise)
+    (theta,) = here.net.mix(m=s.theta - 0.1 * gradient + noise)
+    # The own term keeps what was not sent.
+    return ModelState(theta - here.graph.own(noise))
 
 
 def test_gradients_that_depend_on_hidden_noise_have_none():
     """Such a gradient can cancel the noise: no shift of noise makes the messages equal."""
-    assert whole(Perturbed(0.0), 5) is not None
-    assert whole(Perturbed(1.0), 5) is None
+    assert whole(Rule(partial(perturbed, moved=0.0)), 5) is not None
+    assert whole(Rule(partial(perturbed, moved=1.0)), 5) is None
 
 
 def test_without_clipping_there_is_none():
@@ -176,20 +171,17 @@ def test_an_algorithm_that_reads_the_iteration_has_none():
     assert whole(Written(careless_at=100), 50) is None
 
 
-@dataclass(frozen=True)
-class Inline(FromFirstModels):
+def diffused(s, here, noise):
+    return ModelState(*here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise))
+
+
+def inline(s, here):
     """Noise that decays by a schedule which is no option."""
-
-    name = "inline"
-
-    def step(self, s, here) -> ModelState:
-        noise = here.noise("z", Gaussian(here.rate(lambda t: 3.0 * 0.1**t)))
-        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
-        return ModelState(theta)
+    return diffused(s, here, here.noise("z", Gaussian(here.rate(lambda t: 3.0 * 0.1**t))))
 
 
 def test_schedules_are_followed_wherever_they_come_from():
-    found, expected = whole(Inline(), 6), ledger(Inline(), 6)
+    found, expected = whole(Rule(inline), 6), ledger(Rule(inline), 6)
     assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 
@@ -307,22 +299,15 @@ def test_the_bound_does_not_depend_on_the_units_of_gradients(unit):
     assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-6)
 
 
-@dataclass(frozen=True)
-class WarmUp(FromFirstModels):
+def warm_up(s, here):
     """Reads the scale of its noise only after a warm-up."""
-
-    name = "warm-up"
-
-    def step(self, s, here):
-        warm = here.rate(lambda t: float(t < 3))
-        scale = 1.0 if warm else here.rate(lambda t: 0.5**t)
-        noise = here.noise("z", Gaussian(scale))
-        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
-        return ModelState(theta)
+    warm = here.rate(lambda t: float(t < 3))
+    scale = 1.0 if warm else here.rate(lambda t: 0.5**t)
+    return diffused(s, here, here.noise("z", Gaussian(scale)))
 
 
 def test_schedules_that_are_read_only_sometimes_have_none():
-    assert whole(WarmUp(), 30) is None
+    assert whole(Rule(warm_up), 30) is None
 
 
 @dataclass(frozen=True)
@@ -346,20 +331,14 @@ def test_a_whole_run_that_costs_less_than_its_beginning_has_no_bound():
     assert ledger.whole_run is None
 
 
-@dataclass(frozen=True)
-class Numbered(FromFirstModels):
+def numbered(s, here):
     """Knows the iteration by the number of its batch."""
-
-    name = "numbered"
-
-    def step(self, s, here):
-        noise = (1.0 if here.batch(0) <= 5 else 1e-3) * here.noise("z", Gaussian(1.0))
-        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
-        return ModelState(theta)
+    noise = (1.0 if here.batch(0) <= 5 else 1e-3) * here.noise("z", Gaussian(1.0))
+    return diffused(s, here, noise)
 
 
 def test_an_algorithm_that_reads_the_number_of_its_batch_has_none():
-    assert whole(Numbered(), 8) is None
+    assert whole(Rule(numbered), 8) is None
 
 
 @dataclass(frozen=True)

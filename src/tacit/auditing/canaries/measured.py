@@ -52,16 +52,20 @@ class CanaryMeasurements:
             earlier: Results of other adversaries, which are used again if they see the same.
         """
         measured: list[CanaryResult] = []
-        # Trials are compared with a bound that depends on the victim's data.
-        if self.effort.canary_trials:
-            for ledger in ledgers:
-                if 0 < ledger.upper.epsilon < math.inf:
-                    result = self._in_trials(adversary, ledger, [*earlier, *measured])
-                    measured += self._kept(result, adversary, ledger, "canaries")
-        if self.effort.sample_canaries:
-            for ledger in ledgers:
-                result = self._in_one_run(adversary, ledger)
-                measured += self._kept(result, adversary, ledger, "sample canaries")
+        for ledger in ledgers:
+            results: dict[str, CanaryResult | str] = {}
+            # Trials are compared with a bound that depends on the victim's data.
+            if self.effort.canary_trials and 0 < ledger.upper.epsilon < math.inf:
+                results["canaries"] = self._in_trials(adversary, ledger, [*earlier, *measured])
+            if self.effort.sample_canaries:
+                results["sample canaries"] = self._in_one_run(adversary, ledger)
+            for kind, result in results.items():
+                if not isinstance(result, str):
+                    measured.append(result)
+                    continue
+                note = f"{kind} of client {adversary.name_of(ledger.victim)}: {result}"
+                if note not in self.notes:
+                    self.notes.append(note)
         return measured
 
     def _in_trials(
@@ -118,14 +122,3 @@ class CanaryMeasurements:
             )
         except Misuse as problem:
             return problem.problem.rstrip(".")
-
-    def _kept(
-        self, result: CanaryResult | str, adversary: Adversary, ledger: Ledger, kind: str
-    ) -> list[CanaryResult]:
-        """The result; or none, and the reason among the notes."""
-        if not isinstance(result, str):
-            return [result]
-        note = f"{kind} of client {adversary.name_of(ledger.victim)}: {result}"
-        if note not in self.notes:
-            self.notes.append(note)
-        return []
