@@ -147,7 +147,7 @@ def _is_better(found: list[Knows], before: list[tuple[int, float]]) -> bool:
 
 def _candidates(experiment: Experiment) -> Iterator[Candidate]:
     """The algorithms that can run on this graph and task, with one switch changed or none."""
-    config, own = experiment.config, experiment.config.algorithm.name
+    config, audited = experiment.config, experiment.config.algorithm.name
     for name in ALGORITHMS.loadable()[0]:
         kind = ALGORITHMS[name]
         if kind.needs_server and not experiment.algorithm.needs_server:
@@ -157,7 +157,7 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
         for option in ("", *switches):
             label = f"{name}+{option}=true" if option else name
             set_already = getattr(experiment.algorithm, option, None) is True if option else True
-            if name == own and set_already:
+            if name == audited and set_already:
                 continue
             try:
                 variant = make_variant(config, label, [label])
@@ -171,10 +171,10 @@ def _candidates(experiment: Experiment) -> Iterator[Candidate]:
                 algorithm.check_graph(experiment.graph)
             except Misuse:
                 continue
-            change = "" if name == own else f'algorithm.name = "{name}"'
+            change = "" if name == audited else f'algorithm.name = "{name}"'
             switch = f"algorithm.{option} = true" if option else ""
             changes = ", ".join(filter(None, (change, switch))) + promise
-            yield Candidate(changes, algorithm, experiment.graph, name == own)
+            yield Candidate(changes, algorithm, experiment.graph, name == audited)
 
 
 def _more_neighbours(experiment: Experiment) -> Iterator[Candidate]:

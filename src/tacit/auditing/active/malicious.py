@@ -126,11 +126,11 @@ class Malicious(_Wrapper):
         if self.adversary.behaviour != ECHO:
             return {}
         ends = (here.graph.out_source.tolist(), here.graph.out_target.tolist())
-        place = {edge: k for k, edge in enumerate(zip(*ends, strict=True))}
+        numbers = {edge: k for k, edge in enumerate(zip(*ends, strict=True))}
         return {
-            place[m, self.victim]: place[self.victim, m]
+            numbers[m, self.victim]: numbers[self.victim, m]
             for m in self.adversary.malicious
-            if (m, self.victim) in place and (self.victim, m) in place
+            if (m, self.victim) in numbers and (self.victim, m) in numbers
         }
 
 

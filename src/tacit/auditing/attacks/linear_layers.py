@@ -108,7 +108,7 @@ def _linear(flat: FlatModule, name: str, calls: list[Call]) -> LinearLayer | Non
     if not isinstance(layer, nn.Linear) or sum(called == name for called, _, _ in calls) > 1:
         return None
     everywhere = [p for _, p in flat.module.named_parameters(remove_duplicate=False)]
-    if any(sum(p is own for p in everywhere) > 1 for own in layer.parameters()):
+    if any(sum(p is weight for p in everywhere) > 1 for weight in layer.parameters()):
         return None
     prefix = f"{name}." if name else ""
     columns = flat.unflatten(torch.arange(flat.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -150,42 +151,43 @@ class AttackSuite:
         self, leakage: Leakage, transcript: Transcript
     ) -> list[MembershipResult] | None:
         """Attacks by gradients and combinations of them; None if none is known."""
-        attacks, most = self.membership[leakage.victim], MAX_GRADIENTS
-        own, count = exact_evidence(leakage, transcript, ABOUT_VICTIM, most=most)
-        if own:
-            what = "exact combinations of the victim's gradients"
-            return attacks.on_evidence(own, count, what)
-        several, count = exact_evidence(leakage, transcript, ABOUT_SEVERAL, most=most)
-        results: list[MembershipResult] = []
-        if several:
-            what = "exact combinations of gradients of the victim and others"
-            results += attacks.on_evidence(several, count, what)
-        noisy, count = noisy_gradients(leakage, transcript, most=most)
-        if noisy:
-            what = "noisy gradients, the least noisy first"
-            results += attacks.on_evidence(noisy, count, what)
-        return results if several or noisy else None
+        attacks = self.membership[leakage.victim]
+        exact = partial(exact_evidence, leakage, transcript, most=MAX_GRADIENTS)
+        noisy = partial(noisy_gradients, leakage, transcript, most=MAX_GRADIENTS)
+        known = [("exact combinations of the victim's gradients", exact(ABOUT_VICTIM))]
+        if not known[0][1][0]:
+            several = "exact combinations of gradients of the victim and others"
+            known = [
+                (several, exact(ABOUT_SEVERAL)),
+                ("noisy gradients, the least noisy first", noisy()),
+            ]
+        results = [
+            attacks.on_evidence(pieces, count, name) for name, (pieces, count) in known if pieces
+        ]
+        return [result for each in results for result in each] if results else None
 
     def _models(self, leakage: Leakage, transcript: Transcript) -> KnownModels | None:
         """The latest models that the adversary has."""
-        own, victim = sorted(leakage.knowledge.adversary.corrupt), leakage.victim
+        adversary, victim = leakage.knowledge.adversary, leakage.victim
         exact = leakage.of("model").indices("exact")
         # The last model may be sent in the next iteration.
         known_to_end = bool(exact) and exact[-1] >= leakage.knowledge.run.steps - 1
-        if self.final is not None and known_to_end:
+        if self.final is not None and (known_to_end or adversary.corrupt):
+            client = victim if known_to_end else min(adversary.corrupt)
             description = (
                 "the victim's trained model, assumed known as its models were in the iterations "
                 "audited"
             )
-            return KnownModels(self.final[[victim]], ((victim, self.steps),), description, False)
-        if self.final is not None and own:
-            name = leakage.knowledge.adversary.name_of(own[0])
-            description = f"the trained model of corrupt client {name}, in place of the victim's"
-            return KnownModels(self.final[[own[0]]], ((own[0], self.steps),), description, False)
+            if not known_to_end:
+                name = adversary.name_of(client)
+                description = (
+                    f"the trained model of corrupt client {name}, in place of the victim's"
+                )
+            return KnownModels(self.final[[client]], ((client, self.steps),), description, False)
         # The common start says nothing about data.
         last = [index for index in exact if index > 0][-LAST_MODELS:] or exact[-1:]
         models = [(t, evidence(leakage, "model", t, transcript)) for t in last]
-        known = [(t, one.values) for t, one in models if one is not None]
+        known = [(t, model.values) for t, model in models if model is not None]
         if not known:
             return None
         which = ", ".join(str(t) for t, _ in known)
