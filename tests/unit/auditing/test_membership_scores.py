@@ -126,15 +126,3 @@ def test_a_batch_gradient_reveals_its_samples(digits):
     assert roc.auc > 0.6
     best = roc_of(gradient_cosine_score(loss, theta, observed, x, y, over="max"))
     assert best.interval[0] > 0.5
-
-
-def test_a_sample_in_the_batch_has_the_higher_cosine(digits):
-    """The same sample against two batches that differ in it alone."""
-    loss, x, y = digits
-    theta = loss.flat.random_weights(0)
-    for k in range(20):
-        own, others = torch.tensor([k]), torch.arange(100, 107)
-        with_it, without = torch.cat([own, others]), torch.cat([own + 50, others])
-        seen, unseen = (grad(loss)(theta, x[batch], y[batch]) for batch in (with_it, without))
-        one, other = (gradient_cosine_score(loss, theta, g, x[own], y[own]) for g in (seen, unseen))
-        assert one > other

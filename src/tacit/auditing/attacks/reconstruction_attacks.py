@@ -27,8 +27,7 @@ from tacit.tasks.objective import Objective
 class ReconstructionResult:
     """The inversion of one kind of evidence about several victims, and its scores."""
 
-    kind: Kind
-    evidence: Sequence[Evidence]  # one per victim
+    evidence: Sequence[Evidence]  # of one kind, one per victim
     method: str
     guess: Tensor  # [V, b, *shape]
     truth: Tensor  # [V, b, *shape]
@@ -37,6 +36,10 @@ class ReconstructionResult:
     seconds: float
     labels: Tensor | None = None  # [V, b] guessed classes or numbers; None: not guessed
     cut_short: bool = False  # stopped by the time budget
+
+    @property
+    def kind(self) -> Kind:
+        return self.evidence[0].kind
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values, without the images."""
@@ -196,7 +199,7 @@ class ReconstructionAttacks:
             guess = best_guess(self._loss, observation, spec, guess, others, clipped=clipped)
             # Of everything known about several clients, the victim's batch counts.
             terms = [each[:1] for each in terms]
-        return self._scored(group, guess, public, terms, len(terms[0]) * spec.batch)
+        return self._scored(group, guess, public, terms)
 
     def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
         """The number of the batch behind each gradient, from 0."""
@@ -221,7 +224,6 @@ class ReconstructionAttacks:
         guess: Guess,
         public: tuple[Tensor, Tensor],
         terms: list[list[Unknown]],
-        samples: int,
     ) -> ReconstructionResult:
         """Compare the first samples of a guess with the batches of `terms`, per victim."""
         batches = [[self._truth.batch(u.client, u.when) for u in each] for each in terms]
@@ -229,6 +231,7 @@ class ReconstructionAttacks:
             torch.stack([torch.cat([batch[array] for batch in each]) for each in batches])
             for array in (0, 1)
         )
+        samples = true.shape[1]
         inputs = guess.inputs[:, :samples]
         labels = None if guess.labels is None else guess.labels[:, :samples]
         seed = self._options.seed
@@ -239,7 +242,6 @@ class ReconstructionAttacks:
                 inputs, true, true_labels, *public, seed, guess_labels=labels
             )
         return ReconstructionResult(
-            group[0].kind,
             group,
             guess.method,
             inputs,
