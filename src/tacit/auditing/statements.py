@@ -14,7 +14,6 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
-from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
 from tacit.core.templates import Phrases
 from tacit.privacy.planning import epsilon_text
@@ -138,50 +137,17 @@ def _range(low: float, high: float) -> str:
 
 def bounded(ledger: Ledger) -> list[str]:
     """The bounds on one victim, for the whole run and for the audited iterations."""
-    upper = ledger.upper
-    bounded = [f"{upper.statement} for {ledger.scope}: {upper.why}"]
-    if ledger.whole_run is not None:
-        whole = ledger.whole_run
-        scope = f"the whole run of {ledger.run_steps:,} iterations"
-        bounded.insert(0, f"{whole.statement} for {scope}: {whole.why}")
-        if (sample := ledger.per_sample) is not None and sample.epsilon < whole.epsilon:
-            bounded.insert(
-                1, f"{sample.statement} for {scope}, if one sample is replaced: {sample.why}"
-            )
-    elif ledger.run_steps is not None and math.isfinite(upper.epsilon):
-        bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
-    if ledger.single_message is not None:
-        bounded.append(f"for comparison, {ledger.single_message}")
-    return bounded
+    return phrases("bounded", ledger=ledger, is_finite=math.isfinite(ledger.upper.epsilon))
 
 
 def reconstruction(result: ReconstructionResult, index: int) -> str:
-    def numbers(scores: ImageScores) -> str:
-        ssim = "" if scores.ssim is None else f", SSIM {float(scores.ssim[index]):.3f}"
-        return f"MSE {float(scores.mse[index]):.3g}{ssim}"
-
-    score = result.score
-    baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
-    article = "an " if result.kind[0] in "aeiou" else "a "
-    what = ("" if result.kind == "everything known" else article) + result.kind
-    attack = f"inversion of {what} ({result.method}): {numbers(score.attack)}"
-    assumption = result.evidence[index].assumption
-    assumed = f"; assuming that {assumption}" if assumption else ""
-    return f"{attack}; {baselines}: {score.levels[index]}{_stopped(result)}{assumed}"
+    """How close an inversion came to the data of the victim at a position of it."""
+    return phrases("reconstruction", result=result, index=index)[0]
 
 
 def membership(result: MembershipResult, ledger: Ledger) -> str:
-    low, high = result.roc.interval
-    text = f"membership by {result.score}: AUC {result.roc.auc:.3f} ({low:.3f} to {high:.3f})"
+    """How well a score separates members, and whether that contradicts the bound."""
     lower, upper = result.lower, ledger.upper
-    if lower.epsilon > 0:
-        text += f"; ε ≥ {lower.epsilon:.2g} with {lower.confidence:.0%} confidence"
-        text += " if samples were independent trials"
-    if result.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
-        text += f": a defect of the analysis: {lower}, more than the claimed "
-        text += f"epsilon <= {upper.epsilon:.4g}."
-    return text + _stopped(result)
-
-
-def _stopped(result: ReconstructionResult | MembershipResult) -> str:
-    return " (stopped by the time budget)" if result.cut_short else ""
+    comparable = result.comparable and upper.delta <= lower.delta
+    is_defect = comparable and lower.epsilon > upper.epsilon
+    return phrases("membership", result=result, upper=upper, is_defect=is_defect)[0]
