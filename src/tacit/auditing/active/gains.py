@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.auditing.active.recovered import RecoveredSamples
 from tacit.auditing.attacks.membership_attacks import MembershipResult
+from tacit.auditing.statements import phrases
 
 ONE_SIDED = 1.645  # standard deviations that a normal variable exceeds with probability 5 %
 
@@ -64,30 +65,13 @@ class Gain:
         return after.roc.interval[0] > before.roc.interval[1]
 
     @property
-    def nothing(self) -> str:
-        """That nothing is gained, as far as it was measured."""
-        if self.active.recovered or self.passive.recovered:
-            return "gains nothing that was measured"
-        compared = None not in (self.passive.membership, self.active.membership)
-        found = "does not raise membership AUC" if compared else "was not scored"
-        return f"{found} (recovered samples were not counted)"
+    def was_counted(self) -> bool:
+        """Whether recovered samples were counted."""
+        return bool(self.active.recovered or self.passive.recovered)
 
     @property
     def statement(self) -> str:
-        parts = []
-        if self.gains_samples and self.most is not None:
-            before, after = self.most
-            source = f"samples behind {after.values} {after.kind}{'s' * (after.values > 1)}"
-            parts.append(
-                f"recovers {after.recovered} of {after.samples} {source} ({before} passively)"
-            )
-        before_auc, after_auc = self.passive.membership, self.active.membership
-        if self.gains_membership and before_auc is not None and after_auc is not None:
-            parts.append(
-                f"raises membership AUC from {before_auc.roc.auc:.3f} to {after_auc.roc.auc:.3f}"
-            )
-        gained = " and ".join(parts) or self.nothing
-        return f"{self.adversary} against client {self.victim_name} {gained}"
+        return phrases("gain", gain=self)[0]
 
     def as_dict(self) -> dict[str, Any]:
         def plain(outcome: Outcome) -> dict[str, Any]:
@@ -138,7 +122,7 @@ def gain_summary(gains: Sequence[Gain]) -> str:
         return ""
     useful = [gain for gain in gains if gain.gains_samples or gain.gains_membership]
     if not useful:
-        counted = [gain for gain in gains if gain.active.recovered or gain.passive.recovered]
-        return f"Deviating from the protocol {(counted or gains)[0].nothing}."
+        counted = [gain for gain in gains if gain.was_counted]
+        return phrases("no_gain", gain=(counted or gains)[0])[0]
     best = max(useful, key=lambda gain: 0 if gain.most is None else gain.most[1].recovered)
     return f"{best.statement[0].upper()}{best.statement[1:]}."
