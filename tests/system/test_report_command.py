@@ -31,13 +31,6 @@ def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path)
     assert "runs/report.html is a file. Give the folder: runs." in " ".join(answer.err.split())
 
 
-def test_a_run_that_has_not_ended_can_be_reported(tacit_here, config, tmp_path):
-    tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
-    (tmp_path / "out" / "summary.json").unlink()
-    assert tacit_here("report", "out").code == 0
-    assert "has not ended" in (tmp_path / "out" / "report.html").read_text()
-
-
 def test_a_report_after_an_audit_keeps_it(tacit_here, config, tmp_path):
     tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
     page = tmp_path / "out" / "report.html"
@@ -70,9 +63,3 @@ def test_watch_writes_no_file(tacit_here, config):
     answer = tacit_here("report", "out", "--watch", "--out", "x.html")
     assert answer.code == 2
     assert "--watch writes no file" in answer.err
-
-
-def test_a_run_that_diverged_can_be_reported(tacit_here, config, tmp_path):
-    assert tacit_here("run", config, "--out", "out", "--set", "algorithm.lr=1e20").code == 1
-    assert tacit_here("report", "out").code == 0
-    assert "diverged" in (tmp_path / "out" / "report.html").read_text()

@@ -188,7 +188,7 @@ def audit(
         victims = [_client_number(client, names) for client in victim or []] or [0]
     # Before the attacks, which take minutes.
     require_writable(folder)
-    found, files = {}, {}
+    audits, files = {}, {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
         options = AttackOptions(
@@ -197,7 +197,7 @@ def audit(
         # Without attacks, only the canaries that are asked for.
         alone = replace(options, canary_trials=options.canary_trials if canaries else 0)
         with ProgressBar(Console(stderr=True)) as progress:
-            found[label] = auditing.audit(
+            audits[label] = auditing.audit(
                 subject,
                 against,
                 victims,
@@ -210,7 +210,7 @@ def audit(
             # The runs of a grid have folders of their own.
             name = label if subject.folder is None or not several else subject.folder.path.name
             written, page = auditing.write_audit(
-                found[label], subject, folder / name, progress=progress
+                audits[label], subject, folder / name, progress=progress
             )
             files[label] = written
     if federation is not None and federation.member is not None and has_transcript:
@@ -220,7 +220,7 @@ def audit(
         with ProgressBar(Console(stderr=True)) as progress:
             sent = audit_sent(
                 NodeFolder(source),
-                iterations=found[""].iterations,
+                iterations=audits[""].iterations,
                 data=None if data is None else str(data),
                 attacks=options if invert else None,
                 allowed_code=allow_code or (),
@@ -239,10 +239,10 @@ def audit(
             plain[""]["sent"] = sent.as_dict()
         print(json.dumps(plain if several else plain[""]))
     elif several:
-        print_audits(found, Console())
+        print_audits(audits, Console())
         print(f"Numbers and reports: {folder}")
     else:
-        print_audit(found[""], Console())
+        print_audit(audits[""], Console())
         if federation is not None:
             print(federation.describe())
         if sent is not None:

@@ -29,7 +29,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     console.print(Text(f"{name}; {setting.world.describe()}"))
     console.print(Text(audit.summary, style="bold"))
     console.print(_coalitions(audit) if audit.coalitions else _overview(audit))
-    for verdict in (found.verdict for found in audit.findings):
+    for verdict in (finding.verdict for finding in audit.findings):
         grid = Table.grid(padding=(0, 1))
         for kind in ("proved", "bounded", "measured"):
             for number, statement in enumerate(getattr(verdict, kind)):
@@ -104,12 +104,12 @@ def _coalitions(audit: Audit) -> Table:
     from tacit.auditing.statements import promise_of
     from tacit.report.audit_sections import coalitions_table
 
-    found = coalitions_table(audit)
+    listed = coalitions_table(audit)
     promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients) or None
-    table = Table(title=found.caption, title_justify="left", title_style="", caption=promise)
-    for name in found.header:
+    table = Table(title=listed.caption, title_justify="left", title_style="", caption=promise)
+    for name in listed.header:
         table.add_column(str(name).lower(), overflow="fold")
-    for row in found.rows:
+    for row in listed.rows:
         table.add_row(*map(str, row))
     return table
 
@@ -118,7 +118,7 @@ def _overview(audit: Audit) -> Table:
     """A row per adversary and victim: how much of each kind it computes, exactly or with noise."""
     from tacit.auditing.symbolic.leakage import QUESTIONS
 
-    asked = [q for q in QUESTIONS if any(found.leakage.of(q).when for found in audit.findings)]
+    asked = [q for q in QUESTIONS if any(finding.leakage.of(q).when for finding in audit.findings)]
     # Names are long: without padding all columns fit into 80 characters.
     padding = (0, 0) if audit.setting.task.names else (0, 1)
     table = Table(caption="computed / all: = exactly, ~ with noise", padding=padding)
@@ -126,13 +126,13 @@ def _overview(audit: Audit) -> Table:
         title = "diff." if name == "difference" else name
         # No header is broken inside a word.
         table.add_column(title, overflow="fold", min_width=len(title), no_wrap=name in asked)
-    for found in audit.findings:
-        headline, upper = found.verdict.headline, found.ledger.upper
+    for finding in audit.findings:
+        headline, upper = finding.verdict.headline, finding.ledger.upper
         table.add_row(
-            str(found.adversary),
-            audit.name_of(found.victim),
+            str(finding.adversary),
+            audit.name_of(finding.victim),
             Text(headline, COLOURS[headline]),
-            *(_cell(found.leakage.of(question)) for question in asked),
+            *(_cell(finding.leakage.of(question)) for question in asked),
             "none" if math.isinf(upper.epsilon) else str(upper),
         )
     return table

@@ -51,21 +51,21 @@ def print_client_table(summary: dict[str, Any]) -> None:
     names.sort(key=lambda name: ("accuracy", "baseline", name).index(name))
     for name in names:
         table.add_column(axis_label(name), justify="right")
-    for place, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
+    for row, client in enumerate(columns["client"][:MAX_CLIENT_ROWS]):
         who = client_names[client] if client < len(client_names) else str(client)
-        table.add_row(who, *(_both(summary, name, place) for name in names))
+        table.add_row(who, *(_both(summary, name, row) for name in names))
     Console().print(table)
     if (more := len(columns["client"]) - MAX_CLIENT_ROWS) > 0:
         print(f"{more} more clients are in summary.json.")
 
 
-def _both(summary: dict[str, Any], name: str, place: int) -> str:
+def _both(summary: dict[str, Any], name: str, row: int) -> str:
     """A metric of one client on the common test set and on its own."""
     from tacit.report.measures import metric_unit
     from tacit.report.numbers import format_number
 
     columns = summary["per_client"]
-    common = columns[name][place] if name in columns else summary.get(name)
-    own = columns[f"own_test.{name}"][place]
+    common = columns[name][row] if name in columns else summary.get(name)
+    of_own = columns[f"own_test.{name}"][row]
     form = ".1f" if metric_unit(name) else ".3g"
-    return " / ".join(format_number(value, form) for value in (common, own))
+    return " / ".join(format_number(value, form) for value in (common, of_own))

@@ -172,17 +172,17 @@ def audit_sentences(audits: dict[str, Audit]) -> list[str]:
     """What neighbours of client 0 can compute, and what is guaranteed."""
     leaks: dict[str, list[str]] = {"one": [], "both": []}
     guarantees = []
-    for name, found in audits.items():
-        for result, several in zip(found.results, leaks.values(), strict=True):
+    for name, done in audits.items():
+        for result, several in zip(done.results, leaks.values(), strict=True):
             several.append(f"{name}: {StrongestLeak.of(result.leakage[0])}")
-        alone, together = (result.ledgers[0].best for result in found.results)
+        alone, together = (result.ledgers[0].best for result in done.results)
         if math.isfinite(alone.epsilon):
             guarantees.append(
                 f"{name}, with ε = {epsilon_text(alone.epsilon)} per training sample against one "
                 f"neighbour and {epsilon_text(together.epsilon)} against both (whole run, "
                 f"δ = {alone.delta:g})"
             )
-    one, both = ("; ".join(found) for found in leaks.values())
+    one, both = ("; ".join(listed) for listed in leaks.values())
     guarantee = f"only {'; '.join(guarantees)}." if guarantees else "none of them."
     return [
         f"Audit: of client {VICTIM}, one neighbour can compute: {one}.",
@@ -194,8 +194,8 @@ def audit_sentences(audits: dict[str, Audit]) -> list[str]:
 def _store_audits(audits: dict[str, Audit], folders: list[Path]) -> None:
     """Put each audit into the folder of its run, where reports find it."""
     made = current_provenance()
-    for found, folder in zip(audits.values(), folders, strict=True):
-        stored = stored_audit(found, answer_of(found), config_digest(folder), made)
+    for done, folder in zip(audits.values(), folders, strict=True):
+        stored = stored_audit(done, answer_of(done), config_digest(folder), made)
         write_json(folder / FILE, stored.model_dump())
 
 

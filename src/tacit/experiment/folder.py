@@ -71,14 +71,14 @@ class RunFolder:
             resume: The command that continues the run in the folder.
         """
         try:
-            found = self.read_config() if self.config.exists() else None
+            existing = self.read_config() if self.config.exists() else None
         except Misuse:
             # No configuration of this version; what it is, the user knows.
-            found = None
-        if found is None:
+            existing = None
+        if existing is None:
             self.require_empty()
             return
-        if different := self._differences(found, config):
+        if different := self._differences(existing, config):
             problem = f"The output folder {self.path} holds another run: {different}."
         elif self.summary.exists():
             problem = f"The output folder {self.path} holds this run, which has ended."
@@ -94,10 +94,10 @@ class RunFolder:
             problem = f"The run in {self.path} has another configuration: {different}."
             raise Misuse(problem, remedy)
 
-    def _differences(self, found: Config, given: Config) -> str:
+    def _differences(self, existing: Config, given: Config) -> str:
         """What distinguishes the run here from another; empty if nothing does."""
         saved = saved_fingerprint(self.checkpoints)
-        if (listed := differences(found, given)) or saved in (None, fingerprint(given)):
+        if (listed := differences(existing, given)) or saved in (None, fingerprint(given)):
             return listed
         return "the files that it names have changed since"
 
@@ -161,9 +161,9 @@ def fingerprint(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(found: Config, given: Config) -> str:
+def differences(existing: Config, given: Config) -> str:
     """What distinguishes the run of a folder from one that is asked for; empty if nothing does."""
-    flat = [flatten(_identity(config)) for config in (found, given)]
+    flat = [flatten(_identity(config)) for config in (existing, given)]
     names = sorted(key for key in flat[0].keys() | flat[1].keys() if _differ(key, *flat))
     texts = []
     for name in names[:MAX_DIFFERENCES]:

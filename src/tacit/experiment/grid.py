@@ -226,8 +226,8 @@ def _configure(
     for values in combinations:
         try:
             made = with_values(config, values, algorithms, lambda text: notes.setdefault(text))
-            found = data.check(made)
-            columns = columns or found
+            recorded = data.check(made)
+            columns = columns or recorded
             configured.append((values, made))
         except Misuse as problem:
             configured.append((values, problem))

@@ -353,12 +353,12 @@ class _ActiveRun:
             # A finished run that was resumed has read its records from the file.
             record = self.simulation.observe()
         names = () if dataset is None else dataset.class_names
-        predictions, found = record.predictions, {}
+        predictions, facts = record.predictions, {}
         if predictions is not None and (confusion := predictions.as_dict(names)) is not None:
-            found["confusion"] = confusion
+            facts["confusion"] = confusion
         if alerts := record.alerts(names):
-            found["alerts"] = alerts
-        return found
+            facts["alerts"] = alerts
+        return facts
 
     def summary(self) -> dict[str, Any]:
         """What summary.json holds."""

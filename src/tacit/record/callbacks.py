@@ -43,12 +43,12 @@ def check(callbacks: Any, columns: Sequence[str]) -> None:
 
 def why_stop(callbacks: Sequence[Callback], simulation: Recorded) -> str | None:
     """Call all callbacks with the newest record; return why the run ends, if one says so."""
-    found = None
+    reason = None
     for callback in callbacks:
         answer = callback(simulation.history[-1], simulation)
-        if answer and found is None:
-            found = answer if isinstance(answer, str) else "a callback ended the run"
-    return found
+        if answer and reason is None:
+            reason = answer if isinstance(answer, str) else "a callback ended the run"
+    return reason
 
 
 def close(callbacks: Sequence[Callback]) -> None:

@@ -136,8 +136,8 @@ class Record:
         accuracy = None if self.accuracy is None else self.accuracy.mean
         seen = (accuracy, self.baseline, self.predictions, self.per_client)
         errors = [self.metrics[name].mean for name in ERRORS if name in self.metrics]
-        found = error_alerts(*errors) if len(errors) == len(ERRORS) else []
-        return accuracy_alerts(*seen, class_names) + found
+        further = error_alerts(*errors) if len(errors) == len(ERRORS) else []
+        return accuracy_alerts(*seen, class_names) + further
 
 
 STANDARD = ("accuracy", "loss")

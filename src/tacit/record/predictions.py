@@ -86,19 +86,19 @@ def error_alerts(rmse: float | None, baseline: float | None) -> list[str]:
 def _one_class(predictions: Predictions, baseline: float, names: Sequence[str]) -> list[str]:
     # A test set of almost one class is rightly predicted to be so.
     enough = max(ONE_CLASS, (100 + baseline) / 2)
-    found = [(number, share) for number, share in predictions.favourites if share >= enough]
-    if not found:
+    favoured = [(number, share) for number, share in predictions.favourites if share >= enough]
+    if not favoured:
         return []
     models = len(predictions.favourites)
     who = "The model predicts"
     if models > 1:
         who = "Every client's model predicts"
-        if len(found) < models:
-            who = f"{len(found)} of {models} clients' models predict"
+        if len(favoured) < models:
+            who = f"{len(favoured)} of {models} clients' models predict"
     what = "almost only one class"
-    if len(classes := {number for number, _ in found}) == 1:
+    if len(classes := {number for number, _ in favoured}) == 1:
         what = f"almost only class {class_name(classes.pop(), names)}"
-    share = min(share for _, share in found)
+    share = min(share for _, share in favoured)
     if share >= 100:
         what = what.removeprefix("almost ")
     return [

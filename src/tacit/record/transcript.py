@@ -148,7 +148,7 @@ class Transcript:
     def held_row(self, unknown: Unknown) -> Tensor:
         """The numbers [P] of an unknown that a client in `keep.insides` held."""
         if unknown.client == EVERY_CLIENT:  # One first model for all: each client's is it.
-            held = (row for one, row in self.held.items() if one.kind == unknown.kind)
+            held = (row for known, row in self.held.items() if known.kind == unknown.kind)
             row = next(held, None)
         else:
             row = self.held.get(unknown)
@@ -269,10 +269,10 @@ class TranscriptRecorder:
         """Keep what clients send along the tree, and the masks and noise of `insides` clients."""
         if not self.transcript.keep.includes(self.tick):
             return
-        for one in tree_messages(tag, sent, self._tree):
-            kept = self._kept_clients[one.source] | self._kept_clients[one.target]
-            ends = (one.source, one.target)
-            self._keep("send", one.tag, one.rows, kept, *ends, modulus=sent.modulus)
+        for sum_message in tree_messages(tag, sent, self._tree):
+            kept = self._kept_clients[sum_message.source] | self._kept_clients[sum_message.target]
+            ends = (sum_message.source, sum_message.target)
+            self._keep("send", sum_message.tag, sum_message.rows, kept, *ends, modulus=sent.modulus)
         if not self._insides:
             return
         unit, graph = unit_of(sent), self._graph

@@ -45,8 +45,8 @@ class Unknown(NamedTuple):
         if self.client == EVERY_CLIENT:
             return symbol
         when = "" if self.kind == "theta0" else f"({self.when})"
-        owners = [one for one in (self.client, self.other) if one != NO_CLIENT]
-        owner = "→".join(names[one] if names else str(one) for one in owners)
+        owners = [client for client in (self.client, self.other) if client != NO_CLIENT]
+        owner = "→".join(names[client] if names else str(client) for client in owners)
         return f"{symbol}[{owner}]{when}"
 
 

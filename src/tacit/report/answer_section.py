@@ -48,8 +48,8 @@ def unaudited_answer(group: RunGroup) -> Answer:
 def answers_table(groups: Sequence[RunGroup]) -> Table:
     """The answers for several runs, a row for each that was audited."""
     audited = [
-        (place, group.name_of(run), run.audit.answer)
-        for place, group in enumerate(groups)
+        (number, group.name_of(run), run.audit.answer)
+        for number, group in enumerate(groups)
         for run in group.runs
         if run.audit is not None
     ]
@@ -61,5 +61,5 @@ def answers_table(groups: Sequence[RunGroup]) -> Table:
         ]
         for _, name, answer in audited
     ]
-    series = [place for place, _, _ in audited]
+    series = [number for number, _, _ in audited]
     return Table(["Run", "Answer", "Because"], rows, QUESTION, series)

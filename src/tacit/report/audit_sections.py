@@ -89,14 +89,14 @@ def stored_audit(
 def _verdicts(audit: Audit) -> Markup:
     rows: list[list[Cell]] = [
         [
-            str(found.adversary),
-            audit.name_of(found.victim),
-            Styled(found.verdict.headline),
-            found.verdict.summary,
-            found.ledger.best.statement,
-            "; ".join(sorted(set(found.levels))) or "–",
+            str(finding.adversary),
+            audit.name_of(finding.victim),
+            Styled(finding.verdict.headline),
+            finding.verdict.summary,
+            finding.ledger.best.statement,
+            "; ".join(sorted(set(finding.levels))) or "–",
         ]
-        for found in audit.findings
+        for finding in audit.findings
     ]
     header = ["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"]
     return render(
@@ -113,8 +113,13 @@ def _verdicts(audit: Audit) -> Markup:
 def coalitions_table(audit: Audit) -> Table:
     """ε against coalitions of every size, if noisy sums are all that they learn."""
     rows = [
-        [str(len(found.example)), found.who, found.learns, epsilon_text(found.bound.epsilon)]
-        for found in audit.coalitions
+        [
+            str(len(coalition.example)),
+            coalition.who,
+            coalition.learns,
+            epsilon_text(coalition.bound.epsilon),
+        ]
+        for coalition in audit.coalitions
     ]
     delta = f"{audit.coalitions[0].bound.delta:g}"
     title = f"Coalitions: ε per sample at δ = {delta}, whole run, proved from the messages"
@@ -158,11 +163,11 @@ def _proofs(audit: Audit) -> list[dict[str, Any]]:
     """For each adversary and victim what is proved, and by which messages."""
     return [
         {
-            "title": f"{found.adversary} about {found.leakage.victim_text}",
-            "statements": found.verdict.proved,
-            "proofs": list(_combinations(found.leakage)),
+            "title": f"{finding.adversary} about {finding.leakage.victim_text}",
+            "statements": finding.verdict.proved,
+            "proofs": list(_combinations(finding.leakage)),
         }
-        for found in audit.findings
+        for finding in audit.findings
     ]
 
 
@@ -213,12 +218,12 @@ def _bounded(audit: Audit) -> Markup:
         canaries=[
             {
                 "name": name,
-                "confidence": found[0][1].lower.confidence,
-                "table": _canary_table(found),
-                "assumptions": list(dict.fromkeys(chain(*(c.assumptions for _, c in found)))),
+                "confidence": measured[0][1].lower.confidence,
+                "table": _canary_table(measured),
+                "assumptions": list(dict.fromkeys(chain(*(c.assumptions for _, c in measured)))),
             }
-            for name, found in canaries.items()
-            if found
+            for name, measured in canaries.items()
+            if measured
         ],
         comparisons=[
             f"{result.adversary}, client {audit.name_of(ledger.victim)}: {ledger.single_message}."
@@ -231,18 +236,18 @@ def _bounded(audit: Audit) -> Markup:
 
 def _canary_table(every: Sequence[tuple[AdversaryResult, CanaryResult]]) -> Table:
     rows: list[list[Cell]] = []
-    for result, found in every:
-        gaussian = found.gaussian_epsilon
+    for result, canary in every:
+        gaussian = canary.gaussian_epsilon
         rows.append(
             [
                 str(result.adversary),
-                result.adversary.name_of(found.victim),
-                f"{found.iterations:,}",
-                f"ε ≥ {found.lower.epsilon:.3g}",
+                result.adversary.name_of(canary.victim),
+                f"{canary.iterations:,}",
+                f"ε ≥ {canary.lower.epsilon:.3g}",
                 "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
-                "–" if found.upper is None else f"ε ≤ {found.upper.epsilon:.3g}",
-                f"{found.trials:,}",
-                Styled("a defect of the analysis") if found.is_defect else "consistent",
+                "–" if canary.upper is None else f"ε ≤ {canary.upper.epsilon:.3g}",
+                f"{canary.trials:,}",
+                Styled("a defect of the analysis") if canary.is_defect else "consistent",
             ]
         )
     columns = ["Iterations", "Measured", "If noise is Gaussian", "Proved", "Trials", "Comparison"]
@@ -257,8 +262,10 @@ def _attack_cards(audit: Audit) -> list[Card]:
             caption = "; ".join([attack.score.reading, *attack.assumptions])
             cards.append(Card(name, svg(figures.pictures_figure(attack), name), caption))
         for victim in dict.fromkeys(membership.victim for membership in result.memberships):
-            shown = [found for found in result.memberships if found.victim == victim]
-            caption = "; ".join(dict.fromkeys(chain(*(found.assumptions for found in shown))))
+            shown = [membership for membership in result.memberships if membership.victim == victim]
+            caption = "; ".join(
+                dict.fromkeys(chain(*(membership.assumptions for membership in shown)))
+            )
             name = f"{result.adversary}: membership in the data of client {audit.name_of(victim)}"
             cards.append(Card(name, svg(figures.roc_figure(shown), name), caption, "square"))
     return cards

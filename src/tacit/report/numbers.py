@@ -64,11 +64,13 @@ def format_pair(mean: float, deviation: float, form: str) -> str:
     return f"{first} ± {second.lstrip('+')}"
 
 
-def format_difference(found: Interval, form: str) -> list[str]:
+def format_difference(difference: Interval, form: str) -> list[str]:
     """A difference with its sign, then the ends of its interval, if it has one."""
-    if math.isnan(found.low):
-        return [format_number(found.mean, f"+{form}")]
-    return format_alike((found.mean, found.low, found.high), found.half_width, f"+{form}")
+    if math.isnan(difference.low):
+        return [format_number(difference.mean, f"+{form}")]
+    return format_alike(
+        (difference.mean, difference.low, difference.high), difference.half_width, f"+{form}"
+    )
 
 
 def format_alike(values: tuple[float, ...], spread: float, form: str) -> list[str]:

@@ -19,7 +19,6 @@ from tacit.report.finished_grid import Grid
 from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import measures, over_seeds, paired, paired_with_first
 from tacit.report.numbers import format_difference, format_pair
-from tacit.report.plots import Series
 from tacit.report.rendering import latex, render
 from tacit.report.report import metric_figures
 from tacit.report.statistics import Interval
@@ -80,8 +79,7 @@ def write_paper_files(
 
 def _figures(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     """Every figure by the name of its file."""
-    series = [Series(group.legend, tuple(run.history for run in group.runs)) for group in groups]
-    drawn = {_file_name(name): draw(series) for name, draw, _ in metric_figures(series)}
+    drawn = {_file_name(name): figure for name, figure, _ in metric_figures(groups)}
     run = groups[0].runs[0]
     if can_draw(run.graph):
         drawn["graph"] = graph_figure(run.graph)

@@ -44,7 +44,7 @@ def parallel_figure(
     keys: Sequence[str], lines: Sequence[Line], metric: str, *, less_is_better: bool
 ) -> Figure:
     """Draw a sweep. The best combination is the thick line; failed ones are grey and dashed."""
-    scales = [_scale([line.values[place] for line in lines]) for place in range(len(keys))]
+    scales = [_scale([line.values[key] for line in lines]) for key in range(len(keys))]
     scores = np.array([line.score for line in lines], dtype=np.float64)
     ended = np.isfinite(scores)
     last = _score_scale(scores)
@@ -70,12 +70,12 @@ def parallel_figure(
             alpha=1.0 if is_best else 0.75,
             zorder=3 if is_best else 2,
         )
-    for place, scale in enumerate([*scales, last]):
-        axes.axvline(place, color=INK, linewidth=0.9, zorder=1)
+    for position, scale in enumerate([*scales, last]):
+        axes.axvline(position, color=INK, linewidth=0.9, zorder=1)
         for height, text in scale.ticks:
             axes.annotate(
                 text,
-                (place, height),
+                (position, height),
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",

@@ -118,9 +118,9 @@ def _client_table(run: FinishedRun, owner: str) -> Table:
     rows = [
         [
             run.graph.name_of(client),
-            *(_cell(columns[name], place, name) for name in ordered),
+            *(_cell(columns[name], row, name) for name in ordered),
         ]
-        for place, client in enumerate(_clients_of(run)[:MAX_CLIENT_ROWS])
+        for row, client in enumerate(_clients_of(run)[:MAX_CLIENT_ROWS])
     ]
     header = ["client", *(_column_title(name) for name in ordered)]
     return Table(header, rows, f"{owner}each client's model" if owner else "Each client's model")
@@ -131,6 +131,6 @@ def _column_title(name: str) -> Cell:
     return [f"{title},", "own test set"] if name.startswith(OWN_TEST) else title
 
 
-def _cell(values: Sequence[float], place: int, name: str) -> str:
-    value = values[place] if place < len(values) else None
+def _cell(values: Sequence[float], row: int, name: str) -> str:
+    value = values[row] if row < len(values) else None
     return format_metric(value, name)

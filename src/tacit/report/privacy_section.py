@@ -37,9 +37,9 @@ WIDTH, HEIGHT = FIGURE_WIDTH, 2.8
 
 @dataclass(frozen=True)
 class PrivateRun:
-    """A run with a promise; its place in the report determines its colour."""
+    """A run with a promise; its number in the report determines its colour."""
 
-    place: int
+    number: int
     name: str
     run: FinishedRun
     spending: Spending
@@ -47,9 +47,13 @@ class PrivateRun:
 
 def privacy_section(groups: Sequence[RunGroup]) -> Markup:
     """About the runs with a promise, one per group of seeds; "" if there are none."""
-    found = [found for place, group in enumerate(groups) if (found := _private_run(place, group))]
+    promised = [
+        PrivateRun(number, group.legend, group.runs[0], spending)
+        for number, group in enumerate(groups)
+        if (spending := group.runs[0].spending) is not None
+    ]
     several = len(groups) > 1
-    kept = [private for private in found if private.spending.has_guarantee]
+    kept = [private for private in promised if private.spending.has_guarantee]
     curves = [private for private in kept if private.run.history]
     caption = "ε of the iterations so far. Dashed: the promise."
     cards = []
@@ -59,12 +63,12 @@ def privacy_section(groups: Sequence[RunGroup]) -> Markup:
     return render(
         "privacy.html.jinja",
         several=several,
-        runs=[(private.place, private.name, private.spending.sentences()) for private in found],
+        runs=[(private.number, private.name, private.spending.sentences()) for private in promised],
         spending=kept[0].spending if kept and not several else None,
         units=UNITS,
         cards=cards,
         coalitions=[
-            (private.place, _coalitions(private, f"{private.name}: " if several else ""))
+            (private.number, _coalitions(private, f"{private.name}: " if several else ""))
             for private in kept
             if _adds_masked_sums(private.run)
         ],
@@ -77,18 +81,12 @@ def _adds_masked_sums(run: FinishedRun) -> bool:
     return kind is not None and kind.needs_total
 
 
-def _private_run(place: int, group: RunGroup) -> PrivateRun | None:
-    run = group.runs[0]
-    spending = run.spending
-    return None if spending is None else PrivateRun(place, group.legend, run, spending)
-
-
 @plot_style()
 def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
     """ε over rounds for each run, and what each promised."""
     figure, axes = new_figure(WIDTH, HEIGHT)
     for private in runs:
-        colour, marker, _ = series_style(private.place)
+        colour, marker, _ = series_style(private.number)
         history, budget = private.run.history, private.spending.budget
         records = [history[k] for k in _evenly_spaced(len(history))]
         spent = [budget.spent(record.step) if record.step else 0.0 for record in records]
@@ -96,17 +94,17 @@ def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
         marker = marker if len(runs) > 1 else ""
         line = {"color": colour, "marker": marker, "markevery": max(1, len(rounds) // 6)}
         axes.plot(
-            rounds, spent, label=legend_label(private.name), gid=f"spent-{private.place}", **line
+            rounds, spent, label=legend_label(private.name), gid=f"spent-{private.number}", **line
         )
         dashed = colour if len(runs) > 1 else MUTED
-        promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{private.place}"}
+        promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{private.number}"}
         axes.axhline(budget.epsilon, color=dashed, **promise)
     axes.set(xlabel="round", ylabel="ε")
     axes.set_ylim(0, 1.08 * max(private.spending.budget.epsilon for private in runs))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if len(runs) > 1:
         legend = figure.legend(loc="outside lower center", ncols=min(3, len(runs)))
-        label_series(legend, {legend_label(private.name): private.place for private in runs})
+        label_series(legend, {legend_label(private.name): private.number for private in runs})
     return figure
 
 

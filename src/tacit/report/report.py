@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +31,8 @@ MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
 MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
 
 SPREAD_CAPTION = "Solid: the mean over clients. Dashed: the average model. Band: lowest to highest."
+MSD_CAPTION = "Mean of ‖θᵢ − θ*‖² over clients and seeds; θ* is the optimum at the last gradient."
+CONSENSUS_CAPTION = "Root mean square distance of the clients' models from their average."
 MEANS_CAPTION = "The mean over clients; with this many curves, without ranges and average models."
 
 
@@ -195,55 +196,45 @@ def _alerts(groups: Sequence[RunGroup]) -> Markup:
 
 def _curves(groups: Sequence[RunGroup]) -> Markup:
     labels = [group.legend for group in groups]
-    series = [
-        plots.Series(group.legend, tuple(run.history for run in group.runs)) for group in groups
-    ]
     cards = [
         # The legend explains spreads to those who see it.
         Card(
             name,
-            svg(draw(series), f"{name}: {'; '.join(labels)}", caption),
+            svg(figure, f"{name}: {'; '.join(labels)}", caption),
             "" if caption == SPREAD_CAPTION else caption,
         )
-        for name, draw, caption in metric_figures(series)
+        for name, figure, caption in metric_figures(groups)
     ]
     return render("curves.html.jinja", labels=labels, figures=cards)
 
 
-NamedFigure = tuple[str, Callable[[Sequence[plots.Series]], Figure], str]
-
-
-def metric_figures(series: Sequence[plots.Series]) -> list[NamedFigure]:
-    """The figures that these runs have: title, function that draws it, and caption."""
+def metric_figures(groups: Sequence[RunGroup]) -> Iterator[tuple[str, Figure, str]]:
+    """The figures that these runs have: title, figure, and caption."""
+    series = [
+        plots.Series(group.legend, tuple(run.history for run in group.runs)) for group in groups
+    ]
     histories = [history for entry in series for history in entry.histories if history]
     if not histories:
-        return []
+        return
     records = [record for history in histories for record in history]
     spread = SPREAD_CAPTION if len(series) <= plots.MAX_RANGES else MEANS_CAPTION
-    figures: list[NamedFigure] = []
     if has_accuracy := any(record.accuracy is not None for record in records):
-        figures.append(("Accuracy", plots.accuracy_figure, spread))
+        yield "Accuracy", plots.accuracy_figure(series), spread
     if any(record.msd is not None for record in records):
-        caption = (
-            "Mean of ‖θᵢ − θ*‖² over clients and seeds; θ* is the optimum at the last gradient."
-        )
-        figures.append(("Mean-square deviation", plots.msd_figure, caption))
-    caption = "Root mean square distance of the clients' models from their average."
+        yield "Mean-square deviation", plots.msd_figure(series), MSD_CAPTION
     if any(record.loss is not None for record in records):
-        figures.append(("Loss", plots.loss_figure, spread))
-    figures += [
-        ("Consensus distance", plots.consensus_figure, caption),
-        ("Communication", plots.bytes_figure, "Bytes sent by all clients since the start."),
-    ]
+        yield "Loss", plots.loss_figure(series), spread
+    yield "Consensus distance", plots.consensus_figure(series), CONSENSUS_CAPTION
+    caption = "Bytes sent by all clients since the start."
+    yield "Communication", plots.bytes_figure(series), caption
     bytes_per_round = {history[-1].bytes_sent / max(1, history[-1].round) for history in histories}
     if has_accuracy and len(bytes_per_round) > 1:
-        figures.append(("Accuracy and bytes sent", plots.accuracy_by_bytes_figure, spread))
+        yield "Accuracy and bytes sent", plots.accuracy_by_bytes_figure(series), spread
     further = dict.fromkeys(name for history in histories for name in history.metrics)
     # The baseline of a client's own test set does not change: it is in the tables.
     for metric in (name for name in further if name != f"{OWN_TEST}baseline"):
-        curves = partial(plots.metric_figure, metric=metric, label=axis_label(metric))
-        figures.append((metric_title(metric), curves, spread))
-    return figures
+        figure = plots.metric_figure(series, metric, axis_label(metric))
+        yield metric_title(metric), figure, spread
 
 
 def _drawings(groups: Sequence[RunGroup]) -> Markup:
@@ -296,7 +287,7 @@ def _distinct(
 
     Each comes with the names of the runs it belongs to, or "" if it belongs to all of them.
     """
-    found: dict[str, tuple[list[str], S]] = {}
+    owned: dict[str, tuple[list[str], S]] = {}
     depends_on_seed = False
     for group in groups:
         value = get(group.runs[0])
@@ -305,18 +296,18 @@ def _distinct(
         varies = any(get(run) != value for run in group.runs)
         depends_on_seed |= varies
         name = group.name_of(group.runs[0]) if varies else group.label
-        found.setdefault(value.model_dump_json(), ([], value))[0].append(name)
-    if len(found) == 1 and not depends_on_seed:
-        return [("", value) for _, value in found.values()]
-    return [(f"{'; '.join(names)}: ", value) for names, value in found.values()]
+        owned.setdefault(value.model_dump_json(), ([], value))[0].append(name)
+    if len(owned) == 1 and not depends_on_seed:
+        return [("", value) for _, value in owned.values()]
+    return [(f"{'; '.join(names)}: ", value) for names, value in owned.values()]
 
 
 def _configurations(groups: Sequence[RunGroup]) -> Markup:
     named = [(group.name_of(run), run) for group in groups for run in group.runs]
     differing = differences([run for _, run in named])
     rows = [
-        [name, *(values[place] for values in differing.values())]
-        for place, (name, _) in enumerate(named if differing else ())
+        [name, *(values[index] for values in differing.values())]
+        for index, (name, _) in enumerate(named if differing else ())
     ]
     return render(
         "configuration.html.jinja",

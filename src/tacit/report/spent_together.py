@@ -72,7 +72,7 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
             clients = _clients_rows(run) if unit == "client" else ""
             private.setdefault((_rows(run), clients, unit), []).append((run, spending))
             promised[_rows(run)] += 1
-    found = []
+    spent = []
     for (rows, _, unit), members in private.items():
         same = [run for run in runs if _rows(run) == rows]
         unfinished = sum(not run.is_finished and "privacy.epsilon" in run.settings for run in same)
@@ -80,7 +80,7 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
         releases = [
             spending.budget.releases(spending.steps + spending.repeated) for _, spending in members
         ]
-        found.append(
+        spent.append(
             SpentTogether(
                 runs=len(members),
                 without_guarantee=len(same) - promised[rows] - unfinished,
@@ -93,7 +93,7 @@ def spent_together(runs: Sequence[FinishedRun]) -> list[SpentTogether]:
                 assumptions=tuple(dict.fromkeys(spending.assumption for _, spending in members)),
             )
         )
-    return found
+    return spent
 
 
 def _rows(run: FinishedRun) -> str:

@@ -83,7 +83,7 @@ def comparison(groups: Sequence[RunGroup]) -> Markup:
         for group in groups
         for run in group.runs
     ]
-    series = [place for place, group in enumerate(groups) for _ in group.runs]
+    series = [number for number, group in enumerate(groups) for _ in group.runs]
     header = ["Run", *(measure.title for measure in shown), "Sent", "Wall time", *seeds]
     return render(
         "numbers.html.jinja",
@@ -138,40 +138,43 @@ def difference_table(groups: Sequence[RunGroup], every: Sequence[Measure]) -> Ta
     It has no rows if no other group shares a seed with the first.
     """
     rows, series = [], []
-    for place, group, measure, found in paired_with_first(groups, every):
+    for number, group, measure, difference in paired_with_first(groups, every):
         name = measure.title.replace("(%)", "(points)")
-        cells = _difference_cells(found, measure.form)
-        rows.append([group.label, name, str(found.count), *cells])
-        series.append(place)
+        cells = _difference_cells(difference, measure.form)
+        rows.append([group.label, name, str(difference.count), *cells])
+        series.append(number)
     header = ["Run", "Metric", "Seeds", "Difference", "95 % interval", "Reading"]
     return Table(header, rows, f"Difference to {groups[0].label}, paired by seed", series)
 
 
-def _difference_cells(found: Interval, form: str) -> list[str]:
-    mean, *ends = (re.sub("^-", "−", text) for text in format_difference(found, form))
+def _difference_cells(difference: Interval, form: str) -> list[str]:
+    mean, *ends = (re.sub("^-", "−", text) for text in format_difference(difference, form))
     if not ends:
-        why = "deviation over seeds is zero" if found.is_constant else "one seed"
+        why = "deviation over seeds is zero" if difference.is_constant else "one seed"
         return [mean, "–", f"{why}: no interval"]
-    if not found.excludes_zero:
+    if not difference.excludes_zero:
         reading = "not distinguishable from 0"
     else:
-        reading = "higher" if found.mean > 0 else "lower"
+        reading = "higher" if difference.mean > 0 else "lower"
     return [mean, " to ".join(ends), reading]
 
 
 def _difference(group: RunGroup, base: RunGroup, measure: Measure) -> str:
     """The paired difference, mean ± deviation; nothing for the group that others differ from."""
-    found = None if group is base else paired(group, base, measure)
-    if found is None:
+    difference = None if group is base else paired(group, base, measure)
+    if difference is None:
         return "" if group is base else "–"
-    return format_pair(found.mean, found.deviation, f"+{measure.form}").replace("-", "−")
+    return format_pair(difference.mean, difference.deviation, f"+{measure.form}").replace("-", "−")
 
 
 def _answers(runs: Sequence[FinishedRun]) -> Cell:
     """The answers of the audits of some runs, each once."""
-    found = {run.audit.answer.verdict: run.audit.answer for run in runs if run.audit is not None}
+    by_verdict = {
+        run.audit.answer.verdict: run.audit.answer for run in runs if run.audit is not None
+    }
     return [
-        Styled(answer.verdict, f"verdict-cell wrap {answer.level}") for answer in found.values()
+        Styled(answer.verdict, f"verdict-cell wrap {answer.level}")
+        for answer in by_verdict.values()
     ] or "not audited"
 
 
@@ -182,5 +185,5 @@ def _mean_text(group: RunGroup, key: str, form: Callable[[float | None], str]) -
 
 def mean_over_seeds(group: RunGroup, measure: Measure) -> str:
     """Mean and sample deviation, or a dash if a value is missing."""
-    found = over_seeds(group, measure)
-    return "–" if found is None else format_pair(found.mean, found.deviation, measure.form)
+    interval = over_seeds(group, measure)
+    return "–" if interval is None else format_pair(interval.mean, interval.deviation, measure.form)
