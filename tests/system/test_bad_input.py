@@ -153,15 +153,6 @@ def test_a_grid_that_is_not_possible(refused, config, tmp_path, arguments, words
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_of_a_folder_without_runs(refused, tmp_path):
-    (tmp_path / "folder").mkdir()
-    for name in ("folder", "absent"):
-        message = refused("report", name)
-        assert name in message
-        assert "is not a run folder" in message
-    assert "base.toml is a file" in refused("report", "base.toml")
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
