@@ -205,10 +205,8 @@ class History(Sequence[Record]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """A table with a row per record and a column per number, such as "accuracy.mean"."""
-        try:
-            import pandas
-        except ModuleNotFoundError:
-            raise Misuse("pandas is not installed.", "Install it: pip install pandas.") from None
+        import pandas
+
         return pandas.DataFrame([record.scalars() for record in self.records])
 
     def _repr_html_(self) -> str:

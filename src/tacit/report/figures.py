@@ -10,14 +10,17 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import matplotlib
 import numpy as np
 from markupsafe import Markup
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from tacit.core.storage import replacing
 from tacit.report.rendering import render
 from tacit.report.style import CSS_VARIABLES, plot_style
 
@@ -62,6 +65,17 @@ def svg(
         csv=quote(numbers, safe=",."),
         pdf=base64.b64encode(document).decode(),
     )
+
+
+def write_figure(figure: Figure, path: Path, form: str, **options: Any) -> None:
+    """Write a figure as "pdf", "svg" or "png"; the options are those of `savefig`."""
+    # Without a date, so that the same run gives the same file.
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[form]
+    with replacing(path) as part, plot_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        # Publishers do not accept Type 3 fonts.
+        matplotlib.rc("pdf", fonttype=42)
+        figure.savefig(part, format=form, metadata=dates, **options)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from tacit.core.errors import Misuse
-from tacit.core.storage import replacing, write_text
+from tacit.core.storage import write_text
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
-from tacit.report.figures import csv_text
+from tacit.report.figures import csv_text, write_figure
 from tacit.report.finished_grid import Grid
 from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import measures, over_seeds, paired, paired_with_first
 from tacit.report.numbers import format_difference, format_pair
 from tacit.report.rendering import latex, render
 from tacit.report.report import metric_figures
-from tacit.report.statistics import Interval
-from tacit.report.style import plot_style
+from tacit.report.statistics import CONFIDENCE, Interval
 
 # The columns of an interval in CSV files.
 NUMBERS = ["seeds", "mean", "deviation", "low", "high", "confidence"]
@@ -71,7 +68,7 @@ def write_paper_files(
             folder.mkdir(exist_ok=True)
             for name, figure in _figures(groups).items():
                 written.append(folder / f"{name}.{figures}")
-                _write_figure(figure, written[-1], figures)
+                write_figure(figure, written[-1], figures, dpi=200, bbox_inches="tight")
     except OSError as problem:
         raise Misuse(f"Cannot write {written[-1]}: {problem}.", "Choose another --out.") from None
     return written
@@ -86,16 +83,6 @@ def _figures(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     if run.partition is not None and run.partition.classes and run.partition.counts:
         drawn["partition"] = partition_figure(run.partition)
     return drawn
-
-
-def _write_figure(figure: Figure, path: Path, form: str) -> None:
-    # Without a date, so that the same run gives the same file.
-    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[form]
-    with replacing(path) as part, plot_style(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")
-        # Publishers do not accept Type 3 fonts.
-        matplotlib.rc("pdf", fonttype=42)
-        figure.savefig(part, format=form, dpi=200, bbox_inches="tight", metadata=dates)
 
 
 def _file_name(title: str) -> str:
@@ -189,7 +176,7 @@ def latex_tables(groups: Sequence[RunGroup]) -> str:
 
 
 def _numbers(interval: Interval) -> list[float | int | None]:
-    numbers = interval.as_dict() | {"confidence": interval.confidence}
+    numbers = interval.as_dict() | {"confidence": CONFIDENCE}
     return [numbers[name] for name in NUMBERS]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from tacit.core.errors import Misuse
-from tacit.core.storage import write_bytes
 from tacit.privacy.planning import (
     Plan,
     epsilon_by_round,
@@ -19,6 +17,7 @@ from tacit.privacy.planning import (
     relative_noise_by_epsilon,
     round_up,
 )
+from tacit.report.figures import write_figure
 from tacit.report.style import INK, MUTED, PAPER, plot_style, series_style
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -31,12 +30,8 @@ def write_privacy_figure(plan: Plan, path: Path) -> None:
         raise Misuse(f"{str(path)!r} is not a file for a plot.", f"End it in {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
         raise Misuse(f"There is no folder {str(path.parent)!r} for the plot.", "Create it first.")
-    buffer = io.BytesIO()
-    with plot_style():
-        figure = privacy_figure(plan)
-        form = path.suffix.lower().removeprefix(".")
-        figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, facecolor=PAPER)
-    write_bytes(path, buffer.getvalue())
+    form = path.suffix.lower().removeprefix(".")
+    write_figure(privacy_figure(plan), path, form, dpi=DOTS_PER_INCH, facecolor=PAPER)
 
 
 @plot_style()

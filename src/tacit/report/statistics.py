@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.core.missing_numbers import finite_or_none
 
+CONFIDENCE = 0.95
 ROUNDING = 1e-12  # of a difference, relative to the larger of the two numbers
 
 
@@ -29,8 +29,6 @@ class Interval:
         high: The upper end of the interval.
         deviation: The standard deviation of the values (n − 1).
         count: How many values there are.
-        confidence: The probability with which such an interval contains the true mean, if the
-            values are independent and normally distributed.
     """
 
     mean: float
@@ -38,7 +36,6 @@ class Interval:
     high: float
     deviation: float
     count: int
-    confidence: float
 
     @property
     def half_width(self) -> float:
@@ -62,39 +59,38 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def mean_and_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean of independent values and its confidence interval.
+def mean_and_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent, normally distributed values and its 95 % confidence interval.
 
     One value and values that are all equal have no interval; values that are not finite have no
     mean.
 
     Example:
-        >>> found = mean_and_interval([1.0, 2.0, 3.0])
-        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        >>> interval = mean_and_interval([1.0, 2.0, 3.0])
+        >>> round(interval.mean, 3), round(interval.low, 3), round(interval.high, 3)
         (2.0, -0.484, 4.484)
     """
-    check_number("confidence", confidence, above=0, below=1, example=0.95)
     if not values:
         raise Misuse("There is no value to average.", "Give at least one.")
     count = len(values)
     if not all(map(math.isfinite, values)):
-        return Interval(math.nan, math.nan, math.nan, math.nan, count, confidence)
+        return Interval(math.nan, math.nan, math.nan, math.nan, count)
     mean = statistics.fmean(values)
     if count == 1:
-        return Interval(mean, math.nan, math.nan, math.nan, count, confidence)
+        return Interval(mean, math.nan, math.nan, math.nan, count)
     deviation = statistics.stdev(values)
     if deviation == 0:
-        return Interval(mean, math.nan, math.nan, 0.0, count, confidence)
-    half = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half, deviation, count, confidence)
+        return Interval(mean, math.nan, math.nan, 0.0, count)
+    half = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, deviation, count)
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean of a − b, paired by position (one seed each), and its confidence interval.
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """The mean of a − b, paired by position (one seed each), and its 95 % confidence interval.
 
     Example:
-        >>> found = paired_difference([91.0, 90.0, 92.0], [90.0, 88.0, 91.0])
-        >>> round(found.mean, 3), found.excludes_zero
+        >>> difference = paired_difference([91.0, 90.0, 92.0], [90.0, 88.0, 91.0])
+        >>> round(difference.mean, 3), difference.excludes_zero
         (1.333, False)
     """
     if len(a) != len(b):
@@ -107,4 +103,4 @@ def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float 
         rounding = ROUNDING * max(map(abs, (*a, *b)))
         if max(differences) - min(differences) <= rounding:
             differences = [statistics.fmean(differences)] * len(differences)
-    return mean_and_interval(differences, confidence)
+    return mean_and_interval(differences)

@@ -6,8 +6,8 @@ import networkx as nx
 import pytest
 from hypothesis import given, strategies as st
 
-from tacit.report import coalitions
-from tacit.report.coalitions import coalition_sizes, smallest_parts
+from tacit.report import privacy_section
+from tacit.report.privacy_section import coalition_sizes, smallest_parts
 
 
 @given(st.integers(4, 8), st.floats(0.2, 0.9), st.integers(0, 10**6))
@@ -20,13 +20,13 @@ def test_it_is_the_smallest_over_all_coalitions(clients, p, seed):
 
 
 def test_what_would_take_too_long_is_not_computed(monkeypatch):
-    monkeypatch.setattr(coalitions, "MOST_COALITIONS", 10)
+    monkeypatch.setattr(privacy_section, "MOST_COALITIONS", 10)
     barbell = nx.barbell_graph(5, 0)
     assert smallest_parts(10, barbell.edges, range(5)) == {0: 10, 1: 4, 2: None, 3: None, 4: 1}
 
 
 def test_a_large_graph_is_answered_where_degrees_say_it():
-    clients = coalitions.MOST_CLIENTS + 1
+    clients = privacy_section.MOST_CLIENTS + 1
     ring = nx.cycle_graph(clients)
     assert smallest_parts(clients, ring.edges, (0, 1, 2)) == {0: clients, 1: clients - 1, 2: 1}
 
@@ -39,4 +39,4 @@ def test_sizes_contain_the_promised_one(clients):
     assert sizes == sorted(set(sizes))
     assert sizes[0] == 0
     assert sizes[-1] == clients - 1
-    assert len(sizes) <= coalitions.MOST_SIZES
+    assert len(sizes) <= privacy_section.MOST_SIZES
