@@ -83,8 +83,10 @@ def test_gradient_tracking_with_matrix_steps_ends_at_the_optimum(heterogeneous, 
     assert steady_state("dsgt-rms", heterogeneous, graph, matrix=MATRIX) < -120
 
 
-@pytest.mark.parametrize("name", PROTECTIONS)
-@pytest.mark.parametrize("structure", ["diagonal", "upper", "sparse", "dense"])
+@pytest.mark.parametrize(
+    ("name", "structure"),
+    [("norm", "diagonal"), ("erf", "upper"), ("tanh", "sparse"), ("norm", "dense")],
+)
 def test_every_matrix_and_protection_works_with_exact_diffusion(
     name, structure, heterogeneous, graph
 ):
