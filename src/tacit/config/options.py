@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
@@ -144,10 +145,12 @@ def import_object(path: str, key: str) -> Any:
 
 def validate_value(key: str, value: Any, hint: Any) -> Any:
     """Check a value strictly against a type; a list may stand for a tuple, as in files."""
-    # Files have lists in place of tensors.
-    if kinds := [kind for kind in get_args(hint) if kind is not Tensor]:
-        hint = reduce(or_, kinds) if Tensor in get_args(hint) else hint
-    as_tuple = isinstance(value, list) and tuple in [get_origin(kind) for kind in (hint, *kinds)]
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if Tensor in kinds and len(kinds) > 1:
+        # Files have lists in place of tensors.
+        kinds = tuple(kind for kind in kinds if kind is not Tensor)
+        hint = reduce(or_, kinds)
+    as_tuple = isinstance(value, list) and tuple in [get_origin(kind) for kind in kinds]
     try:
         adapter = TypeAdapter(hint, config={"strict": True})
         return adapter.validate_python(tuple(value) if as_tuple else value)
