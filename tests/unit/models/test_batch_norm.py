@@ -55,3 +55,11 @@ def test_the_refusal_names_it_and_it_helps():
 def test_lazy_layers_and_bad_groups_are_refused():
     assert "lazy" in misuse_message(models.replace_batch_norm, nn.LazyBatchNorm2d())
     assert "groups" in misuse_message(models.replace_batch_norm, nn.BatchNorm2d(2), groups=0)
+
+
+def test_a_layer_in_two_places_is_replaced_in_both_by_one():
+    norm = nn.BatchNorm1d(6)
+    module = nn.Sequential(nn.Linear(6, 6), norm, nn.Sequential(nn.Linear(6, 3)), norm)
+    changed = tacit.models.replace_batch_norm(module)
+    assert isinstance(changed[1], nn.GroupNorm)
+    assert changed[3] is changed[1]

@@ -239,3 +239,15 @@ def test_peft_itself():
 def test_weights_of_another_size_are_refused():
     message = misuse_message(models.load_weights, nn.Linear(2, 1), torch.zeros(4))
     assert_mentions(message, "(4,)", "3 trainable", "run.theta[0]")
+
+
+def test_a_layer_in_two_places_gets_one_adapter():
+    layer = nn.Linear(6, 6)
+    adapted = tacit.models.lora(nn.Sequential(layer, nn.Tanh(), layer), rank=2)
+    with torch.no_grad():
+        adapted[0].lora_b.normal_()
+    merged = tacit.models.merge_lora(adapted)
+    assert type(merged[2]) is nn.Linear
+    assert merged[2] is merged[0]
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(merged(x), adapted(x))
