@@ -102,7 +102,7 @@ class Gated(nn.Module):
 
     def forward(self, x):
         y = self.inside(x)
-        return 10 * self.outside(x) + 1e-3 * (y.detach() if isinstance(y, Stacked) else y)
+        return 2 * self.outside(x) + 1e-3 * (y.detach() if isinstance(y, Stacked) else y)
 
 
 def test_a_gradient_that_is_small_in_the_beginning_is_compared_too():
@@ -111,6 +111,19 @@ def test_a_gradient_that_is_small_in_the_beginning_is_compared_too():
     task = Task(Gated(), parts, batch_size=2)
     found = SampleBackend.first_usable(task, task.initial(0, [0])[0], parts[0])
     assert found.reason == "gradients in one pass are not those of single samples"
+
+
+def test_parts_of_other_sizes_are_tried_too():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x if len(x) != 7 else x * x.mean().item())
+
+    parts = [(torch.randn(size, 4), torch.randint(4, (size,))) for size in (5, 5, 7)]
+    assert "(item)" in choice_for(Task(Branches(), parts)).reason
 
 
 def test_what_cannot_be_measured_is_looped():
