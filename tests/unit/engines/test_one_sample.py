@@ -111,6 +111,18 @@ def test_samples_whose_gradients_do_not_fit_go_one_by_one(parameters, way, monke
     assert ("memory" in found.reason) == (way == "looped")
 
 
+def test_numbers_that_overflow_in_some_samples_are_no_influence_on_others():
+    def gradients(theta, arrays):
+        return [OuterProducts(torch.where(arrays[0] > 1, torch.nan, arrays[0] * theta))]
+
+    backend = SampleBackend("taped", gradients, 1)
+    samples = (torch.linspace(-2, 2, 3 * 65).view(65, 3),)
+    assert backend.ignores_others(torch.ones(3), samples)
+    assert not SampleBackend(
+        "taped", lambda theta, arrays: [OuterProducts(arrays[0] - arrays[0].mean(0))], 1
+    ).ignores_others(torch.ones(3), samples)
+
+
 @pytest.mark.parametrize("place", [None, 0, 31, 255])
 def test_a_place_that_matters_is_found(place):
     """One bit of one number is enough."""

@@ -228,7 +228,8 @@ class SampleBackend:
 def _same(x: Tensor, y: Tensor) -> bool:
     """Whether numbers are the same to the last bit, or on a GPU but for rounding."""
     if not x.is_cuda or not x.numel():
-        return torch.equal(x, y)
+        # Made-up samples may overflow; such gradients count as zero.
+        return torch.equal(x, y) or bool(((x == y) | (x.isnan() & y.isnan())).all())
     return bool((x - y).abs().max() <= LARGEST_ERROR[torch.float32] * x.abs().max())
 
 
