@@ -96,9 +96,10 @@ class ShadowModels:
 
         If several models are attacked together, φ is the mean over them.
         """
-        phi, held, _ = self._federations
-        if phi is None:
+        trained = self._federations
+        if isinstance(trained, str):
             return self._plain
+        phi, held = trained
         finished = len(held) == FEDERATIONS
         end = "" if finished else " (fewer than planned: stopped by the time budget)"
         description = (
@@ -111,20 +112,17 @@ class ShadowModels:
         return References(mean[:, :count], mean[:, count:], held, description, not finished)
 
     @cached_property
-    def _federations(self) -> tuple[dict[ModelId, Tensor] | None, Tensor, str]:
-        """φ [S, n + m] at the models to record and what they hold; or None, and the reason."""
-        nothing = torch.zeros(0)
+    def _federations(self) -> tuple[dict[ModelId, Tensor], Tensor] | str:
+        """φ [S, n + m] at the models to record and what they hold; or why there are none."""
         if not self.record:
-            return None, nothing, NO_STEPS
+            return NO_STEPS
         if len(self.public[0]) < MIN_POPULATION:
-            return None, nothing, NO_DATA
+            return NO_DATA
         try:
             phi, held = self._train_federations()
         except Diverged:
-            return None, nothing, DIVERGED
-        if len(held) < MIN_FEDERATIONS:
-            return None, nothing, NO_TIME
-        return phi, held, ""
+            return DIVERGED
+        return (phi, held) if len(held) >= MIN_FEDERATIONS else NO_TIME
 
     def _train_federations(self) -> tuple[dict[ModelId, Tensor], Tensor]:
         """Train federations one after another, while there is time for both of a pair."""
@@ -179,7 +177,7 @@ class ShadowModels:
     @cached_property
     def _plain(self) -> References | None:
         """Models of plain descent; None if they diverge."""
-        _, _, reason = self._federations
+        reason = self._federations
         loss, device = self.setting.task.loss, self.options.device
         assert isinstance(loss, ModuleLoss)  # checked by why_not_attackable
         loss = loss.evaluated().to(device)
