@@ -135,10 +135,10 @@ LOOP(tacit_outer_sums)(const T *left, int64_t left_stride, int64_t factors, cons
     for (int64_t i = 0; i < n; i++) {
         const int64_t first = bounds[i], last = bounds[i + 1];
         T *row = out + i * stride;
-        int64_t f = factors == 1 ? 0 : factors / FACTORS * FACTORS;
-        for (int64_t g = 0; g < f; g += FACTORS) {
-            int64_t k = 0;
-            for (; k + TILE_OF_SUM <= width; k += TILE_OF_SUM) {
+        int64_t f = factors == 1 ? 0 : factors / FACTORS * FACTORS, k = 0;
+        /* Columns outside, factors inside: some columns of `right` stay in the cache for all factors. */
+        for (; k + TILE_OF_SUM <= width && f; k += TILE_OF_SUM)
+            for (int64_t g = 0; g < f; g += FACTORS) {
                 Sum sum[FACTORS][COLUMNS] = {{{0}}};
                 for (int64_t b = first; b < last; b++) {
                     const T *l = left + b * left_stride + g;
@@ -153,11 +153,9 @@ LOOP(tacit_outer_sums)(const T *left, int64_t left_stride, int64_t factors, cons
                         *(Few *)(row + (g + j) * width + k + c * LANES_OF_SUM) =
                             __builtin_convertvector(sum[j][c], Few);
             }
-            for (int j = 0; j < FACTORS && k < width; j++)
-                weighted_sum(left + first * left_stride + g + j, left_stride,
-                             right + first * right_stride + k, right_stride, last - first,
-                             row + (g + j) * width + k, width - k);
-        }
+        for (int64_t g = 0; g < f && k < width; g++)
+            weighted_sum(left + first * left_stride + g, left_stride, right + first * right_stride + k, right_stride,
+                         last - first, row + g * width + k, width - k);
         for (; f < factors; f++)
             weighted_sum(left + first * left_stride + f, left_stride, right + first * right_stride,
                          right_stride, last - first, row + f * width, width);
