@@ -97,11 +97,19 @@ def words(
         from tacit.core.native import gpu_integers
 
         return gpu_integers.words(key, ticks, source, target, columns).to(dtype)
-    blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
-    shape = (len(source), len(blocks))
-    counters = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
-    drawn = philox((counter.expand(shape) for counter in counters), key)
-    return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)].to(dtype)
+    out = torch.empty(len(source), len(columns), dtype=dtype, device=source.device)
+    for rows, part in tiles(len(source), len(columns), out.device):
+        first = (columns.start + part.start) // 4
+        blocks = torch.arange(first, first - (-len(part) // 4), device=source.device)
+        row_ticks = ticks if ticks.numel() == 1 else ticks[rows]
+        counters = (
+            *(blocks[None, :], source[rows, None], target[rows, None]),
+            row_ticks.reshape(-1, 1),
+        )
+        shape = (len(source[rows]), len(blocks))
+        drawn = philox((counter.expand(shape) for counter in counters), key)
+        out[rows, part.start : part.stop] = drawn.flatten(1)[:, : len(part)]
+    return out
 
 
 def uniform(words: Tensor) -> Tensor:
@@ -114,7 +122,7 @@ def tiles(
 ) -> Iterator[tuple[slice, range]]:
     """Cut [rows, width] into pieces of about TILE counters, with columns from multiples of 4."""
     counters = _counters_at_once(device)
-    columns = min(width, 4 * counters)
+    columns = max(1, min(width, 4 * counters))
     height = max(1, counters // max(1, -(-columns // 4)))
     for top in range(0, rows, height):
         for left in range(0, width, columns):
@@ -229,30 +237,13 @@ class Philox:
 
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         key = derive_key(self.seed, "masks", tag)
-        return self._words(key, tick, one, other + 1, self.width, torch.int64)
+        return words(key, tick, one, other + 1, range(self.width))
 
     def words(
         self, tag: str, tick: int, source: Tensor, width: int, dtype: torch.dtype = torch.int64
     ) -> Tensor:
-        alone = torch.zeros_like(source)
-        return self._words(derive_key(self.seed, "words", tag), tick, source, alone, width, dtype)
-
-    def _words(
-        self,
-        key: int,
-        tick: int,
-        source: Tensor,
-        target: Tensor,
-        width: int,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
-            return words(key, tick, source, target, range(width), dtype)
-        out = torch.empty(len(source), width, dtype=dtype, device=source.device)
-        for rows, columns in tiles(len(source), width, out.device):
-            ends = (source[rows], target[rows])
-            out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns, dtype)
-        return out
+        key = derive_key(self.seed, "words", tag)
+        return words(key, tick, source, torch.zeros_like(source), range(width), dtype)
 
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
@@ -278,7 +269,9 @@ class Philox:
 
         def draw(tile: tuple[slice, range]) -> None:
             rows, columns = tile
-            drawn = words(key, tick, source[rows], target[rows], columns)
+            # Compiled loops write 32 bits.
+            dtype = torch.uint32 if out.is_cpu else torch.int64
+            drawn = words(key, tick, source[rows], target[rows], columns, dtype)
             out[rows, columns.start : columns.stop] = law.quantile(uniform(drawn)).to(self.dtype)
 
         self.pool.run(draw, tiles(len(out), out.shape[1], out.device))
