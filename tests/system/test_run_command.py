@@ -38,7 +38,7 @@ class Mine(Algorithm):
 """
 KEYS = [
     "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss",
-    "consensus_distance", "bytes_sent", "wall_seconds", "seed",
+    "consensus_distance", "bytes_sent", "wall_seconds", "msd", "baseline", "seed",
 ]  # fmt: skip
 
 
