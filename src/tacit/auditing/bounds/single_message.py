@@ -90,11 +90,9 @@ def _first_message(
     run: SymbolicRun, adversary: Adversary, victim: int
 ) -> tuple[str, int, list[tuple[Unknown, float]]] | None:
     """Tag, tick and terms of the first visible message of the victim with a gradient of its own."""
-    for message in run.transcript.messages:
-        sees = adversary.sees(message, run.transcript.edges_at(message.tick))
-        for row, source in enumerate(message.source.tolist()):
-            if source != victim or not bool(sees[row]):
-                continue
+    for index, seen in adversary.view(run.transcript):
+        message = run.transcript.messages[index]
+        for row in seen[message.source[seen] == victim].tolist():
             nonzero = np.flatnonzero(message.rows[row].numpy())
             content = [(run.unknowns[k], float(message.rows[row, k])) for k in nonzero]
             if any(u.kind == "gradient" and u.client == victim for u, _ in content):

@@ -153,9 +153,8 @@ class LinearKnowledge:
 
     def pad(self, row: Tensor) -> Matrix:
         """Coefficients over the first unknowns, such as a model's, as coefficients over all [U]."""
-        vector = np.zeros(len(self.run.unknowns))
-        vector[: len(row)] = row.numpy()
-        return vector
+        padded: Matrix = self.run.wide(row[None])[0]
+        return padded
 
     def hidden_part(self, vectors: Matrix) -> Matrix:
         """The coefficients [c, hidden] of vectors [c, U] over the hidden unknowns."""

@@ -51,14 +51,10 @@ class SymbolicClients:
 
     def unit_rows(self, unknowns: list[Unknown]) -> Tensor:
         """Unit rows [n, width]; new unknowns get the next columns."""
-        for unknown in unknowns:
-            if unknown not in self._columns:
-                self._columns[unknown] = len(self._columns)
-                self.run.unknowns.append(unknown)
+        columns = [self._columns.setdefault(unknown, len(self._columns)) for unknown in unknowns]
         rows = torch.zeros(len(unknowns), self.width, dtype=torch.float64)
         # Rows that are too narrow only count the unknowns.
         if self.width >= len(self._columns):
-            columns = [self._columns[unknown] for unknown in unknowns]
             rows[torch.arange(len(rows)), torch.tensor(columns, dtype=torch.int64)] = 1.0
         return rows
 
@@ -69,6 +65,7 @@ class SymbolicClients:
     def record(self, state: Any) -> None:
         """Keep a state, and the messages since the last one, without unused columns."""
         run, fields = self.run, tensors_of(state)
+        run.unknowns = list(self._columns)
         run.plain_fields |= {name for name, rows in fields.items() if rows.shape[1] != self.width}
         run.states.append({name: self._trimmed(rows) for name, rows in fields.items()})
         messages = run.transcript.messages
