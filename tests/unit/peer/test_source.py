@@ -1,6 +1,12 @@
-"""What the source of `tacit.peer` may call: nothing that a peer sends is executed or unpickled."""
+"""The source of `tacit.peer`: what it may call, the page that lists it, what is generated.
+
+Nothing that a peer sends is executed or unpickled.
+"""
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import tacit
@@ -134,3 +140,41 @@ def test_objects_are_imported_by_name_in_one_place_and_for_few_callers():
         ("peer/node/allowed_code.py", "check_allowed"),
         ("peer/node/local_data.py", "_from_function"),
     }
+
+
+def test_every_file_is_listed_once_in_its_folder():
+    page = (SOURCE.parents[1] / "docs" / "reference" / "peer-files.md").read_text()
+    listed = {}
+    for section in page.split("\n## ")[1:]:
+        folder = re.match(r"`(\w+)/`", section)[1]
+        cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+        listed[folder] = sorted(name for cell in cells for name in re.findall(r"`([\w.]+)`", cell))
+    assert listed == {
+        folder.name: sorted(
+            path.name for path in folder.iterdir() if path.is_file() and path.name != "__init__.py"
+        )
+        for folder in PEER.iterdir()
+        if (folder / "__init__.py").exists()
+    }
+
+
+def test_what_the_protobuf_compiler_generates_is_up_to_date(tmp_path):
+    wire, source = PEER / "wire", SOURCE.parent
+    subprocess.run(
+        [
+            sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={source}",
+            f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(wire / "wire.proto"),
+        ],
+        check=True,
+    )  # fmt: skip
+    for name in ("wire_pb2.py", "wire_pb2.pyi"):
+        generated, committed = (
+            [line for line in (folder / name).read_text().splitlines() if not names_version(line)]
+            for folder in (tmp_path / wire.relative_to(source), wire)
+        )
+        assert generated == committed
+
+
+def names_version(line):
+    """The version of the compiler does not matter."""
+    return line.startswith("# Protobuf Python Version") or line.strip().rstrip(",").isdigit()
