@@ -190,7 +190,7 @@ def write_words(
             f"into {out.dtype} {tuple(out.shape)}"
         )
     n, width = out.shape
-    call("tacit_words_u32", source, target, tick, key, column, *strided(out), 0, n, width)
+    call("tacit_words_u32", source, target, int(tick), key, column, *strided(out), 0, n, width)
 
 
 def add_laplace(
@@ -221,7 +221,7 @@ def add_laplace(
         )
     call(
         f"tacit_laplace_{SUFFIX[out.dtype]}",
-        *(begin, source, target, tick, key, float(scale)),
+        *(begin, source, target, int(tick), key, float(scale)),
         *(*strided(out), rows.start, rows.stop, out.shape[1]),
     )
 
@@ -252,7 +252,7 @@ def add_integers(
         raise ValueError(f"noise in {columns} of {len(begin) - 1} rows onto {tuple(out.shape)}")
     call(
         f"tacit_integers_{INTEGER_SUFFIX[out.dtype]}",
-        *(*_checked(law), begin, source, tick, *keys),
+        *(*_checked(law), begin, source, int(tick), *keys),
         *(*strided(out), rows.start, rows.stop, columns.start, columns.stop),
     )
 
@@ -306,7 +306,11 @@ def strided(x: Tensor | None) -> tuple[Argument, Argument]:
 
 
 def call(name: str, *arguments: Argument) -> None:
-    """Call a loop of the target; numbers that are not whole and structs go by their addresses."""
+    """Call a loop of the target; numbers that are not whole and structs go by their addresses.
+
+    A tensor goes by the address of its numbers, also one of a single number: a captured step has
+    its tick in one, which the functions above read.
+    """
     passed: list[int] = []
     # What must live until the loop has ended.
     held: list[ctypes.c_double] = []
