@@ -95,7 +95,7 @@ class Simulation(Execution):
         loader = task.loader(torch.as_tensor(ids), seed, device)
         if setting.metrics is not None:
             task = task.with_metrics(setting.metrics)
-        told, task = task, recordable(task, algorithm)
+        given, task = task, recordable(task, algorithm)
         self.task = task.to(device, pool)
         self._own_tests = self.task.own_tests
         objective = self._objective(loader, device, pool)
@@ -130,7 +130,7 @@ class Simulation(Execution):
         self._remarks = [task.disclosure] if task.disclosure else []
         self._remarks += algorithm.remarks(graph)
         self._remarks += sampling_remarks(algorithm, task, setting.precision)
-        if task is not told:
+        if task is not given:
             self._remarks = [*self._remarks, NO_TRAINING_LOSS]
         if not self.world.is_static:
             self._remarks = [*self._remarks, str(self.world)]
@@ -351,7 +351,7 @@ class Simulation(Execution):
         if self.diverged is not None:
             self._watchdog.clear()
             return
-        first = self.hosted.group.minimum(self._found_here())
+        first = self.hosted.group.minimum(self._first_divergence())
         if first is None:
             return
         iteration, field, row, is_client = first
@@ -364,7 +364,7 @@ class Simulation(Execution):
                 "to continue such a run to its end, set allow_divergence."
             )
 
-    def _found_here(self) -> tuple[int, int, int, int] | None:
+    def _first_divergence(self) -> tuple[int, int, int, int] | None:
         """Iteration, field, row and whether it is a client's, of the first that is not finite.
 
         Rows are counted over all processes.

@@ -88,7 +88,7 @@ class Evaluation(Protocol):
 
     def average(self, theta: Tensor) -> ModelScores:
         """Scores of the average model [P]."""
-        ...
+        return self.models(theta[None], [])
 
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Evaluation:
         """This evaluation with data and constants on `device`, computed by the pool's threads."""
@@ -205,9 +205,6 @@ class TestSet(Evaluation):
         inputs = (array[:2] for array in (self.x, *self.further))
         with torch.no_grad():
             return self.flat(self.flat.weights().to(self.x.device), *inputs)
-
-    def average(self, theta: Tensor) -> ModelScores:
-        return self.models(theta[None], [])
 
     def on(self, inputs: Tensor | Sequence[Tensor], targets: Tensor) -> TestSet:
         """This evaluation on other data."""
@@ -356,9 +353,6 @@ class NoScores(Evaluation):
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         return ModelScores(torch.full((len(theta),), torch.nan, dtype=torch.float64), None)
-
-    def average(self, theta: Tensor) -> ModelScores:
-        return self.models(theta[None], [])
 
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> NoScores:
         return self

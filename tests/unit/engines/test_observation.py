@@ -85,9 +85,6 @@ class FirstNumber(Evaluation):
             theta[:, 0].double(), 10 * theta[:, 0].double() if self.accuracy else None
         )
 
-    def average(self, theta):
-        return self.models(theta[None], [])
-
 
 @pytest.mark.parametrize("accuracy", [True, False])
 def test_observe(accuracy):

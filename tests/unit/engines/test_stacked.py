@@ -78,12 +78,12 @@ def test_two_results_of_one_call_do_not_share_memory(graph):
 
 def test_send_delivers_to_the_other_end(graph):
     here = Neighbourhood.of(graph.edges, np.arange(graph.clients))
-    letters = torch.stack([here.out_source, here.out_target], dim=1).double()
-    before = letters.clone()
-    arrived = network(graph, dense=True).send("letter", letters, private=True)
+    messages = torch.stack([here.out_source, here.out_target], dim=1).double()
+    before = messages.clone()
+    arrived = network(graph, dense=True).send("message", messages, private=True)
     assert torch.equal(arrived, torch.stack([here.in_source, here.in_target], dim=1).double())
     arrived.fill_(-1)
-    assert torch.equal(letters, before)
+    assert torch.equal(messages, before)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
