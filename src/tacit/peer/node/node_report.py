@@ -115,8 +115,9 @@ def write_node_report(
 
 def _alerts(summary: dict[str, Any]) -> Markup:
     """Why the accuracy misleads, if it does."""
-    misleading = [("", summary["alerts"])] if summary.get("alerts") else []
-    return render("alerts.html.jinja", unfinished=(), diverged=(), misleading=misleading, notes={})
+    if not summary.get("alerts"):
+        return Markup("")
+    return render("misleading.html.jinja", owner="", alerts=summary["alerts"])
 
 
 def _sent(sent: SentAudit) -> Markup:
