@@ -168,6 +168,16 @@ def test_cells_with_another_measure_are_measured_again(tmp_path):
     assert "digits · noisy" in warnings[0]
 
 
+def test_results_name_the_version_that_measured_them(tmp_path, monkeypatch):
+    measure(trial([]), tmp_path)
+    measured_by = stored(tmp_path)["version"]
+    monkeypatch.setattr("tacit.__version__", "99.0")
+    measure(trial([]), tmp_path, resume=True)
+    assert stored(tmp_path)["version"] == measured_by
+    measure(trial([], (90.0, 80.0, 70.0)), tmp_path, resume=True)
+    assert stored(tmp_path)["version"] == "99.0"
+
+
 def test_a_quick_version_does_not_replace_a_full_one(tmp_path):
     measure(trial([]), tmp_path, repeats=1)
     with pytest.raises(Misuse, match="is full"):

@@ -27,6 +27,7 @@ class ResultsFile:
     folder: Path
     artifact: Artifact
     result: ArtifactResult
+    version: str = tacit.__version__  # of Tacit, which measured last
     machines: list[str] = field(default_factory=list)
     outdated: list[Key] = field(default_factory=list)  # cells that are measured in another way now
 
@@ -46,7 +47,7 @@ class ResultsFile:
         stored = read_json(self.path) if self.path.exists() else None
         if stored is None or Scale(bool(stored.get("quick"))) != self.result.scale:
             return
-        self.machines, self.outdated = stored["machines"], []
+        self.version, self.machines, self.outdated = stored["version"], stored["machines"], []
         cells = {
             tuple(cell["key"][axis] for axis in self.artifact.axes): cell
             for cell in stored["cells"]
@@ -63,6 +64,7 @@ class ResultsFile:
         """Add a measurement, and keep those that other processes wrote in between."""
         with file_lock(self.folder / LOCK):
             self.refresh()
+            self.version = tacit.__version__
             if machine not in self.machines:
                 self.machines.append(machine)
             self.result[key].values[seed] = thinned(values) | {
@@ -87,7 +89,7 @@ class ResultsFile:
             "quickly": artifact.quickly if quick else None,
             "metric": artifact.metric,
             "unit": artifact.unit,
-            "version": tacit.__version__,
+            "version": self.version,
             "machines": self.machines,
             "claims": [
                 {
