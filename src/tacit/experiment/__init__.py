@@ -1,1 +1,1 @@
-"""Experiments: from a configuration to a run folder, comparisons, reports."""
+"""Experiments: from a configuration to a run folder; grids, audits of folders, exports."""
