@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 # Keys of [graph] that name files.
 GRAPH_FILE_KEYS = ("matrix", "path")
@@ -16,6 +24,8 @@ DATA_FILE_KEYS = ("files", "file", "test")
 # Keys of [data] that say where own data come from.
 OWN_DATA_KEYS = ("function", "files", "file")
 OWN_DATA = "own"  # the data.name of data that the clients bring
+# What `run.gradients` was in version 0.1, which wrote it into the config.toml of each run.
+EARLIER_GRADIENTS = ("layered", "batched")
 # Sections that a [task] replaces.
 DATA_SECTIONS = ("data", "partition", "model")
 
@@ -301,6 +311,11 @@ class RunSection(Section):
     """Continue when a state becomes NaN or infinite, and report it in the summary."""
     clip: ClipSection | None = None
     """Clipping of the gradients; default: none."""
+
+    @field_validator("gradients", mode="before")
+    @classmethod
+    def _replace_earlier_ways(cls, value: Any) -> Any:
+        return "auto" if value in EARLIER_GRADIENTS else value
 
 
 class StopSection(Section):

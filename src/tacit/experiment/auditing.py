@@ -28,7 +28,7 @@ from tacit.core.provenance import current_provenance
 from tacit.core.storage import read_json, require_writable, write_json, write_text
 from tacit.data import Dataset
 from tacit.engines.run import Run
-from tacit.experiment.folder import RunFolder, fingerprint
+from tacit.experiment.folder import RunFolder
 from tacit.experiment.run_many import LoadedData
 from tacit.record import checkpoint as checkpoints, transcript_files
 from tacit.record.transcript import Transcript
@@ -83,7 +83,7 @@ def load_subject(
         )
     config = folder.read_config()
     experiment = build(config, data_folder, dataset)
-    expected = fingerprint(config)
+    expected = folder.fingerprint_of(config)
     transcript = None
     if (path / "transcript.json").exists():
         transcript, found = transcript_files.load(path)

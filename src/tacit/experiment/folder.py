@@ -35,6 +35,15 @@ NEUTRAL_SECTIONS = ("transcript", "stop", "log")
 
 # Keys of [run] that were added later, and what runs did before.
 LATER_RUN_KEYS = {"prg": "philox", "precision": "float32", "secret_noise": False}
+# Keys of schedules in version 0.1, by the schedule and the key of today.
+EARLIER_TIMES = {
+    ("exponential", "steps"): "every",
+    ("inverse", "steps"): "every",
+    ("multi-step", "epochs"): "at",
+    ("multi-step", "steps"): "at",
+    ("warmup", "epochs"): "length",
+    ("warmup", "steps"): "length",
+}
 DEFAULT_CLIP = PrivacySection.model_fields["clip"].default
 
 
@@ -94,10 +103,29 @@ class RunFolder:
             problem = f"The run in {self.path} has another configuration: {different}."
             raise Misuse(problem, remedy)
 
+    def fingerprint_of(self, config: Config) -> str:
+        """What identifies the run of this configuration here, which version 0.1 may have begun.
+
+        Raises:
+            Misuse: If that version trained it on other rows than this one would.
+        """
+        saved = saved_fingerprint(self.checkpoints)
+        if saved is None or saved not in _earlier_fingerprints(config):
+            return fingerprint(config)
+        if config.data.validation is not None:
+            raise Misuse(
+                f"Version 0.1, which began the run in {self.path}, held out other rows for "
+                f"data.validation = {config.data.validation:g}, so it cannot be continued or "
+                "audited.",
+                "Run it again into another folder. `tacit report` and `tacit export` still read "
+                "this one.",
+            )
+        return saved
+
     def _differences(self, existing: Config, given: Config) -> str:
         """What distinguishes the run here from another; empty if nothing does."""
         saved = saved_fingerprint(self.checkpoints)
-        if (listed := differences(existing, given)) or saved in (None, fingerprint(given)):
+        if (listed := differences(existing, given)) or saved in (None, self.fingerprint_of(given)):
             return listed
         return "the files that it names have changed since"
 
@@ -153,9 +181,44 @@ def folder_name(label: str, suffix: str = "") -> str:
 def fingerprint(config: Config) -> str:
     """Digest of every key that influences the states of a run, and of the files they name."""
     plain = _identity(config)
-    if (promise := plain.get("privacy")) and (clip := promise.pop("clip")) != DEFAULT_CLIP:
-        # Where runs of version 0.1 have it, so that they keep their fingerprint.
-        plain["algorithm"]["clip"] = clip
+    if plain.get("data", {}).get("validation") is not None:
+        # Version 0.1 held out other rows.
+        plain["data"]["held_out"] = "by class"
+    return _digest(plain)
+
+
+def _earlier_fingerprints(config: Config) -> set[str]:
+    """The fingerprints that version 0.1 may have given to a run of this configuration."""
+    plain = _identity(config)
+    plain["algorithm"] = _earlier_times(plain["algorithm"])
+    algorithm = plain["algorithm"]
+    clip = plain.get("privacy", {}).pop("clip", DEFAULT_CLIP)
+    # It was an option of the algorithm: left out, or a number as it was written.
+    spelled: list[dict[str, Any]] = [{"clip": clip}]
+    if clip == DEFAULT_CLIP:
+        spelled.append({})
+    if clip.is_integer():
+        spelled.append({"clip": int(clip)})
+    return {_digest(plain | {"algorithm": algorithm | option}) for option in spelled}
+
+
+def _earlier_times(value: Any) -> Any:
+    """The options of an algorithm with schedules as version 0.1 wrote them."""
+    if not isinstance(value, dict):
+        return value
+    table = {key: _earlier_times(inner) for key, inner in value.items()}
+    epochs, steps = (EARLIER_TIMES.get((table.get("schedule"), key)) for key in ("epochs", "steps"))
+    if "epochs" in table and epochs is not None:
+        table[epochs] = table.pop("epochs")
+    elif "steps" in table and steps is not None:
+        table[steps] = table.pop("steps")
+        if steps != "every":
+            # It counted rounds unless it said otherwise.
+            table["every"] = 1
+    return table
+
+
+def _digest(plain: dict[str, Any]) -> str:
     # Dates are possible in TOML, though no key takes one.
     text = json.dumps(plain, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
-from tacit.config.sections import Config
+from tacit.config.sections import EARLIER_GRADIENTS, Config
 from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere
 from tacit.core.provenance import current_provenance
 from tacit.core.storage import append_text, write_json, write_text
@@ -22,7 +22,7 @@ from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
 from tacit.engines.simulation import Simulation
 from tacit.experiment.callbacks import check_metrics, make_callbacks
-from tacit.experiment.folder import RunFolder, fingerprint
+from tacit.experiment.folder import RunFolder
 from tacit.experiment.noise_key import NoiseKey
 from tacit.experiment.signals import stop_requests
 from tacit.record import model_files, transcript_files
@@ -200,7 +200,7 @@ class _ActiveRun:
     ) -> None:
         self.experiment, self.folder = experiment, folder
         self.listener, self.group = listener, group
-        self.fingerprint = fingerprint(experiment.config)
+        self.fingerprint = folder.fingerprint_of(experiment.config)
         hosted = Hosted.of(group, experiment.graph)
         device = group.device(experiment.config.run.device)
         saved = None
@@ -213,10 +213,12 @@ class _ActiveRun:
             transcript, _ = transcript_files.load(folder.path)
             transcript.messages = [m for m in transcript.messages if m.tick <= saved.step]
         self.key: NoiseKey | None = None
+        # Version 0.1 computed them in ways that there are no more; others round otherwise.
+        is_earlier = saved is not None and saved.gradients in EARLIER_GRADIENTS
         secret, repeated = group.run_on_first(lambda: self._open_key(saved))
         self.simulation = experiment.simulation(
             transcript,
-            gradients=saved.gradients if saved else None,
+            gradients=None if saved is None or is_earlier else saved.gradients,
             hosted=hosted,
             secret=None if secret is None else bytes.fromhex(secret),
         )
