@@ -207,7 +207,8 @@ def _earlier_times(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     table = {key: _earlier_times(inner) for key, inner in value.items()}
-    epochs, steps = (EARLIER_TIMES.get((table.get("schedule"), key)) for key in ("epochs", "steps"))
+    kind = str(table.get("schedule"))
+    epochs, steps = (EARLIER_TIMES.get((kind, key)) for key in ("epochs", "steps"))
     if "epochs" in table and epochs is not None:
         table[epochs] = table.pop("epochs")
     elif "steps" in table and steps is not None:
