@@ -1,4 +1,4 @@
-"""Clients with different mixes of digits: a last layer of one's own, beside one model for all.
+"""Clients with different mixes of digits: a last layer for each client, beside one model for all.
 
 Every client has its own mix of digits (Dirichlet, alpha = 0.1). Once all of them train one model,
 and once each keeps its last layer to itself: only the layers before it travel. Both are tested on
@@ -16,9 +16,9 @@ digits = tacit.data.load("mnist-mini", limit_train=2400)
 labels = digits.train.y.numpy()
 mixes = tacit.data.partition("dirichlet", labels, CLIENTS, alpha=0.1, seed=4, minimum=60)
 train, held_out = [], []
-for own in mixes.indices:
-    shuffled = torch.as_tensor(own)[torch.randperm(len(own), generator=torch.manual_seed(0))]
-    test, rest = shuffled.tensor_split([len(own) // 3])
+for rows in mixes.indices:
+    shuffled = torch.as_tensor(rows)[torch.randperm(len(rows), generator=torch.manual_seed(0))]
+    test, rest = shuffled.tensor_split([len(rows) // 3])
     train.append((digits.train.x[rest], digits.train.y[rest]))
     held_out.append((digits.train.x[test], digits.train.y[test]))
 

@@ -5,9 +5,9 @@ import torch
 import tacit
 
 
-def reconstruct(found):
+def reconstruct(evidence):
     """The gradient of ‖θ − x‖² summed over the coordinates of a victim is 2(θ − x)."""
-    return found.points[0] - found.values / 2
+    return evidence.points[0] - evidence.values / 2
 
 
 secrets = [torch.tensor([1.0, 2.0]).double() * client for client in range(5)]
