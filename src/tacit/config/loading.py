@@ -54,6 +54,12 @@ def make_config(
     note: Note = no_note,
 ) -> Config:
     """Check plain values and make a configuration from them; errors start with `origin`."""
+    if "python" in values:
+        raise Misuse(
+            f"{origin} describes a run that was made in Python: it has no configuration.",
+            "Run the script again, and audit there: tacit.audit(run). `tacit report` and `tacit "
+            "export` read its folder.",
+        )
     if overrides:
         values = _resolve_files(apply_overrides(values, overrides, note), Path())
     try:

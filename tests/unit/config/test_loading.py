@@ -238,3 +238,8 @@ def test_an_option_that_an_override_sets_is_not_dropped():
     config, notes = noted({"graph": {"kind": "grid", "rows": 2}}, "graph.rows=3", "graph.kind=ring")
     assert config.graph.options == {"rows": 3}
     assert notes == []
+
+
+def test_a_run_that_was_made_in_python_has_no_configuration():
+    message = misuse_message(make_config, {"python": {"task": "…"}, "run": {}}, origin="a.toml")
+    assert_mentions(message, "a.toml", "made in Python", "tacit.audit(run)", "tacit report")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tacit.config.earlier import from_earlier
 from tacit.config.graphs import make_graph
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
@@ -173,6 +174,41 @@ def test_sections_show_where_two_manifests_differ():
         first.federation, 1, "", members(3, address="b:1"), first.graph, first.config
     )
     assert differing(moved) == {"roster"}
+
+
+def test_keys_that_version_0_1_signed_have_their_new_spelling():
+    lr = {"schedule": "exponential", "start": 0.1, "decay": 0.9, "steps": 10}
+    sections = {
+        "graph": {"kind": "ring", "clients": 3},
+        "algorithm": {"name": "private-sgd", "lr": lr},
+        "privacy": {"epsilon": 3.0, "samples": 60, "clip": 0.5},
+    }
+    made = manifest(config=configuration(**sections))
+    text = made.text.decode().replace("clip = 0.5\n", "").replace("steps = 10", "every = 10")
+    text = text.replace('name = "private-sgd"\n', 'name = "private-sgd"\nclip = 0.5\n')
+    earlier = parse_manifest(text.encode())
+    assert earlier.config == made.config
+    assert earlier.hash != made.hash
+
+
+@pytest.mark.parametrize(
+    ("earlier", "today"),
+    [
+        ({"schedule": "inverse", "every": 5}, {"schedule": "inverse", "steps": 5}),
+        ({"schedule": "multi-step", "at": [1, 2]}, {"schedule": "multi-step", "epochs": [1, 2]}),
+        (
+            {"schedule": "multi-step", "at": [1, 2], "every": 5},
+            {"schedule": "multi-step", "steps": [5, 10]},
+        ),
+        (
+            {"schedule": "warmup", "length": 1.5, "every": 4, "then": {"schedule": "constant"}},
+            {"schedule": "warmup", "steps": 6, "then": {"schedule": "constant"}},
+        ),
+        ({"schedule": "warmup", "length": "x", "every": 1}, None),
+    ],
+)
+def test_times_of_schedules_that_version_0_1_signed(earlier, today):
+    assert from_earlier({"algorithm": {"lr": earlier}}) == {"algorithm": {"lr": today or earlier}}
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tacit.config.earlier import from_earlier
 from tacit.config.loading import make_config
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
@@ -248,7 +249,7 @@ def _parse_absence(table: Any) -> AbsenceRules:
 
 
 def _parse_config(values: dict[str, Any]) -> Config:
-    config = make_config(values, origin="[config]")
+    config = make_config(from_earlier(values), origin="[config]")
     for key in GRAPH_FILE_KEYS:
         if getattr(config.graph, key, None) is not None:
             raise Misuse(f"config.graph.{key} names a file.", REMEDY)
