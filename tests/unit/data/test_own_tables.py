@@ -318,8 +318,8 @@ def test_rows_of_sheets_and_labels_of_stata(tmp_path: Path) -> None:
     rows.to_excel(tmp_path / "b.xlsx", index=False)
     with pytest.raises(Misuse, match="row 5, column 'age': 'old' is not a number"):
         from_tables(tmp_path / "b.xlsx", label="ill", schema={"age": "number"})
-    with pytest.raises(Misuse, match=r"cannot be read: Worksheet named 'Raws' not found"):
-        from_tables(tmp_path / "b.xlsx", label="ill", read={"sheet": "Raws"})
+    with pytest.raises(Misuse, match=r"a.xlsx has no sheet 'Raws', .*mean 'Rows'\? Known: About"):
+        from_tables(tmp_path / "a.xlsx", label="ill", read={"sheet": "Raws"})
     ward = pandas.Categorical(["north", "south", "north"], categories=["south", "north"])
     frame = pandas.DataFrame({"ward": ward, "ill": [0, 1, 1]})
     frame.to_stata(tmp_path / "a.dta", write_index=False)
@@ -474,6 +474,12 @@ def test_a_column_that_only_some_files_have_can_be_ignored(sites: Path) -> None:
     assert dataset.train.x.shape[1] == 1
     with pytest.raises(Misuse, match=r"No table has a column 'nte' to ignore. Did you mean 'note'"):
         from_tables(f"{sites}/{{client}}.csv", label="ill", ignore=["nte"])
+    # Whichever file is the first.
+    for first, second in ("ab", "ba"):
+        tables = {"1": sites / f"{first}.csv", "2": sites / f"{second}.csv"}
+        frames = {name: pandas.read_csv(path) for name, path in tables.items()}
+        with pytest.raises(Misuse, match=r"has a column 'note', which .* lacks.*`ignore`"):
+            from_tables(frames, label="ill")
 
 
 def test_columns_of_dates_and_lists() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import Misuse, NotReady, first_line
+from tacit.core.errors import Misuse, NotReady, first_line, unknown_name
 from tacit.data.own.problems import Problem, check
 from tacit.data.own.reading import Reading
 from tacit.data.own.table import Table, check_names
@@ -72,7 +72,11 @@ def _read_frame(path: Path, reading: Reading) -> Any:
         case ".parquet":
             return pandas.read_parquet(path, engine="pyarrow")
         case ".xlsx":
-            return pandas.read_excel(path, sheet_name=reading.sheet or 0, engine="openpyxl")
+            with pandas.ExcelFile(path, engine="openpyxl") as book:
+                if reading.sheet and reading.sheet not in book.sheet_names:
+                    problem = f"{path} has no sheet {reading.sheet!r}, which read.sheet names."
+                    raise unknown_name(problem, reading.sheet, map(str, book.sheet_names))
+                return book.parse(reading.sheet or 0)
         case ".dta":
             return pandas.read_stata(path)
         case ".sas7bdat":

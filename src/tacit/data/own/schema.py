@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.checks import check_number
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, unknown_name
 from tacit.data.own.problems import Problem
 from tacit.data.own.table import Table
 
@@ -101,16 +101,24 @@ def infer_columns(tables: Sequence[Table], without: Sequence[str]) -> tuple[Colu
     """
     names = [name for name in tables[0].columns if name not in without]
     for table in tables[1:]:
-        for name in names:
-            table.require(name)
         if extra := [name for name in table.columns if name not in (*names, *without)]:
-            raise Misuse(
-                f"{table.origin} has a column {extra[0]!r}, which {tables[0].origin} lacks.",
-                "List the columns to use in [data.schema], or ignore this one.",
-            )
+            _require_everywhere(extra[0], table, tables[0])
+        for name in names:
+            _require_everywhere(name, tables[0], table)
     if not names:
         raise Misuse(f"{tables[0].origin} has no inputs.", "Give columns beside the label.")
     return tuple(_infer(name, tables) for name in names)
+
+
+def _require_everywhere(name: str, table: Table, other: Table) -> None:
+    """Raise Misuse if another table lacks a column of this one; suggest a similar name there."""
+    if name not in other.frame:
+        raise unknown_name(
+            f"{table.origin} has a column {name!r}, which {other.origin} lacks. List the columns "
+            "to use in [data.schema], or leave this one out with `ignore`.",
+            name,
+            other.columns,
+        )
 
 
 def _infer(name: str, tables: Sequence[Table]) -> Column:
