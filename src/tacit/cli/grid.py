@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -176,7 +177,8 @@ def further_table(grid: Grid) -> Table:
         table.add_row(measure.title, style="bold")
         for setting in grid.groups:
             difference = grid.difference(setting, measure)
-            mean, *ends = format_difference(difference, measure.form) if difference else [""]
+            texts = format_difference(difference, measure.form) if difference else [""]
+            mean, *ends = (re.sub("^-", "−", text) for text in texts)
             cells = [mean_over_seeds(setting, measure), mean, *([" to ".join(ends)] * several)]
             table.add_row(f"  {setting.label}", *cells)
         if measure.column == "accuracy.mean" and (baseline := _baseline(grid)) is not None:

@@ -16,6 +16,7 @@ from tacit.engines.callbacks import best_index, less_is_better
 from tacit.report.finished_run import FinishedRun, StoredModel, read_run, read_stored
 from tacit.report.groups import RunGroup, runs_of
 from tacit.report.measures import Measure, measure_of, measures, over_seeds, paired
+from tacit.report.numbers import format_number
 from tacit.report.spent_together import SpentTogether, spent_together
 from tacit.report.statistics import Interval
 
@@ -100,6 +101,10 @@ class Grid:
     measure: Measure
     measures: tuple[Measure, ...]
     spent: tuple[SpentTogether, ...]
+
+    def __str__(self) -> str:
+        scores = [f"  {each.label}: {format_number(each.mean)}" for each in self.ranked]
+        return "\n".join([f"Grid({self.stored.metric})", *scores, *self.sentences()])
 
     @property
     def groups(self) -> list[GridSetting]:

@@ -102,5 +102,6 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
         # Equal differences may differ by the rounding of the subtraction.
         rounding = ROUNDING * max(map(abs, (*a, *b)))
         if max(differences) - min(differences) <= rounding:
-            differences = [statistics.fmean(differences)] * len(differences)
+            mean = statistics.fmean(differences)
+            differences = [mean if abs(mean) > rounding else 0.0] * len(differences)
     return mean_and_interval(differences)

@@ -29,6 +29,8 @@ def test_the_difference_is_paired():
     assert same.is_constant
     assert not same.excludes_zero
     # 0.3 up to rounding.
+    # Two sums that differ by rounding only do not differ.
+    assert paired_difference([0.1 + 0.2], [0.3]).mean == 0
     shifted = paired_difference([80.4, 70.5, 0.3], [80.1, 70.2, 0.0])
     assert shifted.is_constant
     assert math.isnan(shifted.low)
