@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
@@ -14,6 +15,7 @@ from tacit.compression import CODECS, Codec
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.noise import LAWS, Noise
 from tacit.privacy.protection import PROTECTIONS, Protection
+from tacit.tasks.task import Task
 
 # The classes to choose from, by the type that an option is annotated with.
 PARTS: dict[Any, Mapping[str, type[Any]]] = {
@@ -95,6 +97,8 @@ def check_options(
                 "Leave it out, or choose another algorithm: see docs/guides/optimizers.md.",
             )
         problem = f"{key}{option} is not an option of {name}."
+        if not key and option in inspect.signature(Task).parameters:
+            raise Misuse(problem, f"It is an argument of tacit.Task: Task(…, {option}=…).")
         raise unknown_name(problem, option, [*known, *also])
     for option, field in known.items():
         if option not in options and field.default is field.default_factory is MISSING:

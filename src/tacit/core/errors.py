@@ -51,8 +51,10 @@ class NotReady(Misuse):
 def unknown_name(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
     """The error for a name that is not among those `known`; it suggests the closest one."""
     names = list(known)
-    close = difflib.get_close_matches(str(given), names, n=1)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    # Also of names that differ in capitals only, such as "DSGT".
+    small = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(given).lower(), small, n=1)
+    hint = f"Did you mean {small[close[0]]!r}? " if close else ""
     return Misuse(problem, f"{hint}Known: {', '.join(names)}{also}.")
 
 

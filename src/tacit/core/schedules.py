@@ -71,7 +71,8 @@ class Timed:
         if (self.steps is None) == (self.epochs is None):
             both = "Neither steps nor epochs is" if self.steps is None else "Both are"
             raise Misuse(
-                f"{both} given for the step size's length.", f"Give one, e.g. epochs={example}."
+                f"{both} given for the length of the schedule {type(self).__name__}.",
+                f"Give it one, e.g. epochs={example}.",
             )
 
     def _known_steps(self) -> Any:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 Generator = Literal["philox", "chacha20", "secret"]
 
+# How other things become graphs, for messages.
+OTHER_GRAPHS = (
+    ', e.g. tacit.Topology.ring(8).mixing("metropolis"): tacit.Topology.from_networkx(graph) and '
+    "tacit.Graph.from_matrix(W) make one of graphs of networkx and of mixing weights"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -96,9 +102,8 @@ class Setting:
             )
         for name, kind in (("task", Objective), ("graph", Graph)):
             if not isinstance(value := getattr(self, name), kind):
-                raise Misuse(
-                    f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}."
-                )
+                remedy = f"Give a tacit.{kind.__name__}{OTHER_GRAPHS if kind is Graph else ''}."
+                raise Misuse(f"{name} is a {type(value).__name__}.", remedy)
         if not isinstance(self.participation, Participation | None):
             raise Misuse(
                 f"participation is {self.participation!r}.",

@@ -233,8 +233,9 @@ def _checked_phase(phase: Any) -> tuple[Graph, int]:
     graph, length = phase
     if not isinstance(graph, Graph):
         raise Misuse(
-            f"The graph of a phase is a {type(graph).__name__}.",
-            'Give a tacit.Graph, e.g. tacit.Topology.ring(8).mixing("metropolis").',
+            f"A list of graphs has an entry of type {type(graph).__name__}.",
+            'Give a tacit.Graph, e.g. tacit.Topology.ring(8).mixing("metropolis"); a list of edges '
+            "becomes one with tacit.Topology.from_edges(edges).",
         )
     if not is_count(length):
         raise Misuse(f"A phase has {length!r} iterations.", "Give a whole number of at least 1.")

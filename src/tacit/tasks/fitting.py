@@ -98,8 +98,10 @@ def held_out(flat: FlatModule, fitted: Fit, test: Any, held: Parts) -> TestSet:
             f"test holds {len(arrays)} array(s), {layout.count} of them inputs.",
             "Give held-out (inputs, targets), with inputs as the clients have them.",
         )
+    if not len(arrays[0]):
+        raise Misuse("test has no samples.", "Give at least one, or leave `test` out.")
     for given, own in zip(arrays, held.arrays, strict=False):
-        if given.shape[1:] != own.shape[1:] or len(given) != len(arrays[0]) or not len(given):
+        if given.shape[1:] != own.shape[1:] or len(given) != len(arrays[0]):
             raise Misuse(
                 f"test holds an array of shape {tuple(given.shape)}, clients one of shape "
                 f"{tuple(own.shape)}.",

@@ -2,12 +2,14 @@
 
 import inspect
 
+import networkx as nx
 import pytest
 import torch
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
 from tacit.algorithms.algorithm import options_of
+from tacit.core.errors import Misuse
 from tacit.graph.named import TOPOLOGIES
 
 
@@ -119,3 +121,17 @@ def test_the_old_spelling_says_the_new_one():
     assert_mentions(message, "tacit.run(task, algorithm, graph, steps=…)")
     with pytest.raises(tacit.Misuse, match=r"tacit\.run"):
         from tacit import simulate  # noqa: F401
+
+
+def test_arguments_in_the_wrong_place_and_of_the_wrong_type_name_the_right_ones() -> None:
+    parts = [(torch.randn(6, 2), torch.tensor([0, 1] * 3)) for _ in range(3)]
+    task = tacit.Task(torch.nn.Linear(2, 2), parts)
+    with pytest.raises(Misuse, match=r"batch_size is not an option of dsgt\..* tacit\.Task"):
+        tacit.run(task, "dsgt", steps=1, lr=0.1, batch_size=2)
+    for graph in (nx.cycle_graph(3), torch.ones(3, 3) / 3):
+        with pytest.raises(Misuse, match=r"from_networkx.*Graph\.from_matrix"):
+            tacit.run(task, "dsgt", graph, steps=1, lr=0.1)
+    with pytest.raises(Misuse, match=r"a list of edges.*from_edges"):
+        tacit.run(task, "dsgt", [[0, 1], [1, 2]], steps=1, lr=0.1)
+    with pytest.raises(Misuse, match=r"test has no samples"):
+        tacit.Task(torch.nn.Linear(2, 2), parts, test=(torch.zeros(0, 2), torch.zeros(0).long()))
