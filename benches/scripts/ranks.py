@@ -33,9 +33,7 @@ def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
     graph = workload.graph(workload.clients)
     hosted = Hosted.of(ProcessGroup() if ranks == 1 else TorchrunGroup(rank, ranks), graph)
     task = workload.task(workload.images())
-    return tacit.Simulation(
-        tacit.Setting(tacit.LPPA(lr=0.02), task, graph, gradients="layered"), hosted=hosted
-    )
+    return tacit.Simulation(tacit.Setting(tacit.LPPA(lr=0.02), task, graph), hosted=hosted)
 
 
 def serve(

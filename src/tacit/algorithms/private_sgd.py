@@ -47,7 +47,7 @@ class PrivateSGD(PrivateAlgorithm):
     """SGD on masked, noisy sums of clipped gradients.
 
     gᵢ = Σ_{samples drawn by i} ∇ℓ(θ) min(1, C/‖∇ℓ(θ)‖)
-    G  = Σᵢ (gᵢ + ζᵢ)        (`net.total`: nobody learns anything else)
+    G  = Σᵢ (gᵢ + ζᵢ)        (`net.total`: clients learn nothing else)
     v⁺ = μ v + G / B         (B: the expected number of samples drawn)
     θ⁺ = θ − λ v⁺
 

@@ -81,7 +81,7 @@ class Robust(WrappedAlgorithm):
         name, why = self.inner.name, self.inner.exact_mixing
         if self.inner.needs_total:
             raise Misuse(
-                f"{name} sums masked rows, and a mask hides a lie as well as the truth: nobody can "
+                f"{name} sums masked rows, and a mask hides a lie as well as the truth: no one can "
                 "tell which row to leave out.",
                 f"Use an algorithm that mixes, such as {SUITED}, or no robust mixing.",
             )

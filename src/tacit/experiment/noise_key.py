@@ -3,7 +3,7 @@
 A repeated iteration must not have the noise of the first time: if its model differs in a single
 bit, the difference of two messages tells what the noise hid. So each attempt to continue a run has
 a new key, and nothing is drawn again from an old one. But a repeated iteration releases its noisy
-sum a second time, which the guarantee has to pay for, and after a crash nobody knows how many
+sum a second time, which the guarantee has to pay for, and after a crash it is unknown how many
 iterations were begun. So the file says, before they are begun, up to which iteration this attempt
 may draw; all of them count as released, also if the crash came before.
 

@@ -144,7 +144,7 @@ class GradientPlace:
 
 
 def claimed(place: GradientPlace | None) -> Tensor | None:
-    """Where a rule may write a gradient, if there is such a place and nobody took it."""
+    """Where a rule may write a gradient, if there is such a place and no other rule took it."""
     return None if place is None else place.claim()
 
 

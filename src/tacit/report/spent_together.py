@@ -47,7 +47,7 @@ class SpentTogether:
     assumptions: tuple[str, ...]
 
     def sentences(self) -> list[str]:
-        """What is spent, for whom it holds, and what it leaves out."""
+        """What is spent, for which clients it holds, and what it leaves out."""
         template = templates().get_template("spent.txt.jinja")
         return paragraphs(template, "together", spent=self, per_unit=PER_UNIT[self.unit])
 

@@ -1,4 +1,4 @@
-"""What a guarantee is about: whose data, against whom, and in which units."""
+"""What a guarantee is about: whose data, against which adversary, and in which units."""
 
 from __future__ import annotations
 

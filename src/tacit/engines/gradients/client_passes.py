@@ -184,7 +184,7 @@ def check_strategy(requested: str, key: str = "gradients") -> None:
             '("stacked"), or "looped".',
         )
     if requested not in ("auto", *PASSES):
-        raise Misuse(f"{key} is {requested!r}.", 'Choose "auto" or "looped".')
+        raise Misuse(f"{key} is {requested!r}.", 'Choose "auto", "stacked" or "looped".')
 
 
 def _models_and_batches(
