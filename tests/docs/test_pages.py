@@ -14,6 +14,7 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.cli.app import COMMANDS, app
 from tacit.config.sections import Config, key_names
+from tacit.core.here import Network
 
 pytestmark = pytest.mark.quick
 
@@ -52,6 +53,16 @@ def test_links_lead_somewhere(page):
         assert target.is_file(), f"{NAMES[page]}: {link}"
         if anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), f"{NAMES[page]}: {link}"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/explanation/one-idea.md"])
+def test_pages_name_all_operations_of_a_network(name):
+    """The one idea is that an algorithm sees these, and nothing else of the others."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    operations = {operation for operation in vars(Network) if not operation.startswith("_")}
+    assert "four operations" in text
+    assert len(operations) == 4
+    assert {operation for operation in operations if f"`{operation}`" not in text} == set()
 
 
 @pytest.mark.parametrize("page", pages(), ids=NAMES.get)

@@ -1,5 +1,6 @@
 """Memory is recycled only if nothing else refers to it."""
 
+import runpy
 import sys
 from dataclasses import dataclass
 
@@ -209,6 +210,16 @@ def test_what_python_counts_changes_neither_results_nor_the_use_of_memory(
     assert len(seen) <= 4
     assert torch.equal(run.state.theta, plain.state.theta)
     assert all(torch.equal(state.theta, before) for state, before in states)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_python_counts_is_measured_at_import(monkeypatch, more):
+    count = sys.getrefcount
+    monkeypatch.setattr(sys, "getrefcount", lambda x: count(x) + more)
+    module = runpy.run_path(buffers.__file__)
+    held = object()
+    assert module["is_only_in"]([object()])
+    assert not module["is_only_in"]([held])
 
 
 def test_a_state_may_look_at_a_part_of_an_earlier_one(task, graph):
