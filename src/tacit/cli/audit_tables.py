@@ -62,10 +62,13 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
 
 def _print_notes(audits: dict[str, Audit], console: Console) -> None:
     """Print remarks, what was not measured, and how many attacks the time limit stopped."""
+    # Once each: what all audits have in common names none of them.
+    for remark in dict.fromkeys(remark for audit in audits.values() for remark in audit.remarks):
+        labels = [label for label, audit in audits.items() if remark in audit.remarks]
+        of = f" ({'; '.join(labels)})" if len(labels) < len(audits) else ""
+        console.print(f"\nNote{of}: {remark}.", highlight=False, markup=False)
     for label, audit in audits.items():
         of = f" ({label})" if label else ""
-        for remark in audit.remarks:
-            console.print(f"\nNote{of}: {remark}.", highlight=False, markup=False)
         for note in audit.notes:
             console.print(f"\nNot measured{of}: {note}.", highlight=False, markup=False)
     if count := sum(audit.cut_short for audit in audits.values()):

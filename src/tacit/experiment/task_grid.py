@@ -153,6 +153,8 @@ class TaskRun(PlannedRun):
 
 def _check_options(algorithms: Sequence[str | Algorithm], options: Iterable[str]) -> None:
     """Raise Misuse for an unknown algorithm, and for options that none of them has."""
+    if not algorithms:
+        raise Misuse("The list of algorithms is empty.", 'Give at least one, such as ["dsgt"].')
     known = [name for chosen in algorithms for name in options_of(_kind(chosen))]
     for key in options:
         if key not in known and key not in RUN_OPTIONS:

@@ -32,6 +32,8 @@ from tacit.report.style import (
 Numbers = npt.NDArray[np.float64]
 
 WIDTH, HEIGHT, LEGEND_ROW = FIGURE_WIDTH, 2.6, 0.2  # in inches
+# What curves are drawn over, and how the axis is called.
+PLACES = {"round": "round", "step": "iteration"}
 MAX_RANGES = 6  # with more curves, only the means are drawn
 MAX_POINTS = 1_000  # more on one curve are not visible, and make the page large
 
@@ -58,8 +60,9 @@ class Curve:
 @plot_style()
 def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean, range, and the average model as a dashed line."""
-    curves = [_spread_curve(entry, "accuracy") for entry in series]
-    figure, axes = _draw(series, curves, "round", "accuracy (%)", spread=True)
+    over = places([h for entry in series for h in entry.histories])
+    curves = [_spread_curve(entry, "accuracy", over) for entry in series]
+    figure, axes = _draw(series, curves, PLACES[over], "accuracy (%)", spread=True)
     _draw_baseline(axes, series)
     _limit_y(axes, 0, 100)
     return figure
@@ -68,8 +71,9 @@ def accuracy_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def metric_figure(series: Sequence[Series], metric: str, label: str) -> Figure:
     """A further metric over rounds, such as "auc"; runs without it leave a gap."""
-    curves = [_spread_curve(entry, metric) for entry in series]
-    return _draw(series, curves, "round", label, spread=True)[0]
+    over = places([h for entry in series for h in entry.histories])
+    curves = [_spread_curve(entry, metric, over) for entry in series]
+    return _draw(series, curves, PLACES[over], label, spread=True)[0]
 
 
 def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
@@ -87,8 +91,9 @@ def _draw_baseline(axes: Any, series: Sequence[Series]) -> None:
 @plot_style()
 def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds, on a log scale if it spans more than two decades."""
-    curves = [_spread_curve(entry, "loss") for entry in series]
-    figure, axes = _draw(series, curves, "round", "loss", spread=True)
+    over = places([h for entry in series for h in entry.histories])
+    curves = [_spread_curve(entry, "loss", over) for entry in series]
+    figure, axes = _draw(series, curves, PLACES[over], "loss", spread=True)
     parts: list[Any] = [part for c in curves for part in (c.values, c.low, c.average_model)]
     shown = np.concatenate(parts)
     shown = shown[np.isfinite(shown)]
@@ -117,8 +122,9 @@ def msd_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def consensus_figure(series: Sequence[Series]) -> Figure:
     """Distance of the clients' models from their average over rounds; zeros are gaps."""
-    curves = [_scalar_curve(entry, "consensus_distance") for entry in series]
-    figure, axes = _draw(series, curves, "round", "consensus distance")
+    over = places([h for entry in series for h in entry.histories])
+    curves = [_scalar_curve(entry, "consensus_distance", over) for entry in series]
+    figure, axes = _draw(series, curves, PLACES[over], "consensus distance")
     if any((curve.values > 0).any() for curve in curves):
         _use_log_scale(axes)
     return figure
@@ -127,8 +133,9 @@ def consensus_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def bytes_figure(series: Sequence[Series]) -> Figure:
     """Bytes sent by all clients together since the start."""
-    curves = [_scalar_curve(entry, "bytes_sent") for entry in series]
-    figure, axes = _draw(series, curves, "round", "sent by all clients")
+    over = places([h for entry in series for h in entry.histories])
+    curves = [_scalar_curve(entry, "bytes_sent", over) for entry in series]
+    figure, axes = _draw(series, curves, PLACES[over], "sent by all clients")
     axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
     _limit_y(axes, 0, math.inf)
     return figure
@@ -136,8 +143,12 @@ def bytes_figure(series: Sequence[Series]) -> Figure:
 
 @plot_style()
 def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
+    over = places([h for entry in series for h in entry.histories])
     curves = [
-        replace(_spread_curve(entry, "accuracy"), x=_scalar_curve(entry, "bytes_sent").values)
+        replace(
+            _spread_curve(entry, "accuracy", over),
+            x=_scalar_curve(entry, "bytes_sent", over).values,
+        )
         for entry in series
     ]
     figure, axes = _draw(series, curves, "sent by all clients", "accuracy (%)", spread=True)
@@ -147,17 +158,23 @@ def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     return figure
 
 
-def _spread_curve(series: Series, metric: str) -> Curve:
+def places(histories: Sequence[History]) -> str:
+    """What records are drawn over: their rounds, or their steps if a round has several records."""
+    once = all(len({record.round for record in each}) == len(each) for each in histories)
+    return "round" if once else "step"
+
+
+def _spread_curve(series: Series, metric: str, over: str) -> Curve:
     """A metric of each client over rounds: its mean, and the range over clients or seeds."""
-    average = _scalar_curve(series, f"{metric}.average_model").values
-    curve = replace(_scalar_curve(series, f"{metric}.mean"), average_model=average)
+    average = _scalar_curve(series, f"{metric}.average_model", over).values
+    curve = replace(_scalar_curve(series, f"{metric}.mean", over), average_model=average)
     if len(series.histories) > 1:
         return curve
-    low, high = (_scalar_curve(series, f"{metric}.{end}").values for end in ("min", "max"))
+    low, high = (_scalar_curve(series, f"{metric}.{end}", over).values for end in ("min", "max"))
     return replace(curve, low=low, high=high)
 
 
-def _scalar_curve(series: Series, metric: str, over: str = "round") -> Curve:
+def _scalar_curve(series: Series, metric: str, over: str) -> Curve:
     """A metric over the rounds (or steps) that all histories have; of several, mean and range."""
     tables = []
     for history in series.histories:

@@ -20,6 +20,7 @@ from tacit.report.figures import svg
 from tacit.report.finished_run import FinishedRun
 from tacit.report.groups import RunGroup
 from tacit.report.page import Card, Table
+from tacit.report.plots import PLACES, places
 from tacit.report.rendering import render
 from tacit.report.spending import Spending
 from tacit.report.style import (
@@ -93,12 +94,13 @@ def _adds_masked_sums(run: FinishedRun) -> bool:
 def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
     """ε over rounds for each run, and what each promised."""
     figure, axes = new_figure(WIDTH, HEIGHT)
+    over = places([private.run.history for private in runs])
     for private in runs:
         colour, marker, _ = series_style(private.number)
         history, budget = private.run.history, private.spending.budget
         records = [history[k] for k in _evenly_spaced(len(history))]
         spent = [budget.spent(record.step) if record.step else 0.0 for record in records]
-        rounds = [record.round for record in records]
+        rounds = [getattr(record, over) for record in records]
         marker = marker if len(runs) > 1 else ""
         line = {"color": colour, "marker": marker, "markevery": max(1, len(rounds) // 6)}
         axes.plot(
@@ -107,7 +109,7 @@ def budget_figure(runs: Sequence[PrivateRun]) -> Figure:
         dashed = colour if len(runs) > 1 else MUTED
         promise = {"linestyle": "--", "linewidth": 1, "gid": f"promise-{private.number}"}
         axes.axhline(budget.epsilon, color=dashed, **promise)
-    axes.set(xlabel="round", ylabel="ε")
+    axes.set(xlabel=PLACES[over], ylabel="ε")
     axes.set_ylim(0, 1.08 * max(private.spending.budget.epsilon for private in runs))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if len(runs) > 1:

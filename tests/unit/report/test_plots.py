@@ -297,3 +297,11 @@ def test_ids_are_prefixed_and_all_references_met():
     for drawing in drawings:
         own = set(re.findall(r' id="([^"]+)"', drawing))
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawing)) == own
+
+
+def test_several_records_of_one_round_are_drawn_over_iterations():
+    spread = Spread(1.0, 1.0, 1.0, 1.0)
+    records = [Record(step // 13, step, None, spread, 0.1, step, 0.0) for step in range(0, 30, 5)]
+    axes = axes_of(plots.loss_figure([Series("dsgt", (History(records),))]))
+    assert axes.get_xlabel() == "iteration"
+    assert axes.lines[0].get_xdata().tolist() == [0, 5, 10, 15, 20, 25]
