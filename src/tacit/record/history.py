@@ -243,7 +243,13 @@ def find_column(name: str, columns: Sequence[str]) -> str:
         )
     if column is None:
         shown = [known for known in columns if ".clients." not in known]
-        raise unknown_name(f"There is no column {name!r}.", name, shown)
+        problem = f"There is no column {name!r}."
+        # Imported here: a history is read without what computes its numbers.
+        from tacit.tasks.metrics.metric import METRICS
+
+        if (metric := name.partition(".")[0]) in METRICS:
+            problem += f" {metric} is recorded if `metrics` lists it."
+        raise unknown_name(problem, name, shown)
     return column
 
 
