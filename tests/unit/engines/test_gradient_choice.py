@@ -151,7 +151,7 @@ def test_earlier_words_name_the_new_ones(word):
 
 
 def test_an_unknown_way_is_refused():
-    with pytest.raises(Misuse, match=r"'fast'.*\"auto\" or \"looped\""):
+    with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"stacked\" or \"looped\""):
         choice_for(task_of(smooth), "fast")
 
 
