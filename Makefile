@@ -56,10 +56,8 @@ test: lint
 	HYPOTHESIS_PROFILE=quick $(PYTEST) --numprocesses auto -m "not slow"; tests=$$?; \
 	wait $$types && exit $$tests
 
-# One worker more than cores, because tests of real processes often wait.
 test-all: $(VENV)/.installed-dev
-	workers=$$(($$($(BIN)/python -c "import os; print(os.cpu_count())") + 1)); \
-	HYPOTHESIS_PROFILE=$(PROFILE) $(PYTEST) --numprocesses $$workers -m "slow or thorough"
+	HYPOTHESIS_PROFILE=$(PROFILE) $(PYTEST) --numprocesses auto -m "slow or thorough"
 
 # What the quick tests reach. Slower than `make test`.
 coverage: $(VENV)/.installed-dev
