@@ -20,7 +20,7 @@ from torch.nn import functional
 from tacit.core.native import layers as loops
 from tacit.core.native.layers import Geometry, Pair
 from tacit.gradients.products import stay_apart
-from tacit.gradients.stacked import GradientPlace, Stack, Stacked, claimed
+from tacit.gradients.stacked import GradientPlace, Stack, Stacked, written_gradient
 
 # Numbers of an image, and of a client's filters, up to which compiled loops are faster than a
 # library, which makes better use of caches.
@@ -119,38 +119,37 @@ class _Compiled(torch.autograd.Function):
         ctx.step, ctx.shape = step, y.shape
         if step.pool is not None:
             y, where = loops.pool(y, *step.pool, b, step.relu)
-            ctx.save_for_backward(x, w, y, where)
+            ctx.save_for_backward(x, w, b, y, where)
             return y
         if b is not None:
             y.add_(b[:, :, None, None, None])
         if step.relu:
             y.relu_()
         # Not the result without need: it may be changed in place.
-        ctx.save_for_backward(x, w, *([y] if step.relu else []))
+        ctx.save_for_backward(x, w, b, *([y] if step.relu else []))
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         dy = gradients[0].contiguous()
-        x, w, *results = ctx.saved_tensors
+        x, w, b, *results = ctx.saved_tensors
         step: Step = ctx.step
         of_x, of_w, of_b, *_ = ctx.needs_input_grad
-        by_x = by_w = by_b = None
+        w_place, b_place = step.places
+        by_x = by_w = by_b = b_target = None
         if of_b:
-            by_b = claimed(step.places[1])
-            by_b = dy.new_empty(len(dy), dy.shape[1]) if by_b is None else by_b
+            b_target, by_b = written_gradient(b_place, b)
         if step.pool is not None:
-            dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, by_b)
+            dy = loops.unpool(dy, tuple(results), ctx.shape, *step.pool, step.relu, b_target)
         else:
             if step.relu:
                 dy = torch.ops.aten.threshold_backward(dy, results[0], 0)
-            if by_b is not None:
-                torch.sum(dy, (2, 3, 4), out=by_b)
+            if b_target is not None:
+                torch.sum(dy, (2, 3, 4), out=b_target)
         if of_w:
-            by_w = claimed(step.places[0])
-            by_w = w.new_empty(w.shape) if by_w is None else by_w
-            loops.weight_gradients(x, dy, step.geometry, by_w.flatten(2))
+            w_target, by_w = written_gradient(w_place, w)
+            loops.weight_gradients(x, dy, step.geometry, w_target.flatten(2))
         if step.note is not None:
             step.note(x, dy)
         if of_x:
@@ -226,7 +225,8 @@ def opened(step: Step, stack: Stack) -> Stacked:
 def is_compiled(x: Tensor, w: Tensor) -> bool:
     """Whether compiled loops are faster for images [n, B, ...] and filters [n, F, ...]."""
     plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
-    cached = max(x[0, 0].numel(), w[0].numel()) <= CACHED
-    little = x[0, :, 0].numel() * w[0].numel() <= LITTLE_WORK
+    image, filters = math.prod(x.shape[2:]), math.prod(w.shape[1:])
+    cached = max(image, filters) <= CACHED
+    little = x.shape[1] * math.prod(x.shape[3:]) * filters <= LITTLE_WORK
     fits = cached and (x.shape[1] >= SAMPLES or little)
     return plain and fits and loops.supports(x) and w[0].is_contiguous()

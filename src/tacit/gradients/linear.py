@@ -12,7 +12,14 @@ from torch.nn import functional
 
 from tacit.core.native import layers as loops
 from tacit.gradients import kernel_functions
-from tacit.gradients.stacked import Rule, Stacked, claimed, first_stacked, rows_of, stacked
+from tacit.gradients.stacked import (
+    Rule,
+    Stacked,
+    first_stacked,
+    rows_of,
+    stacked,
+    written_gradient,
+)
 from tacit.gradients.taped import Kept, Piece, Positions, Taped, is_sample, numbers_of
 
 # Numbers of one client's inputs up to which compiled loops are faster than a library, which makes
@@ -44,8 +51,8 @@ class _Compiled(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, w_place: Any, b_place: Any
     ) -> Tensor:
         x = x if x.stride(2) == 1 else x.contiguous()
-        ctx.save_for_backward(x, w)
-        ctx.places, ctx.with_bias = (w_place, b_place), b is not None
+        ctx.save_for_backward(x, w, b)
+        ctx.places = w_place, b_place
         y = x.new_empty(len(x), x.shape[1], w.shape[1])
         # The loop reads both from the same rows.
         together = b is None or b.stride(0) == w.stride(0)
@@ -56,21 +63,19 @@ class _Compiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         dy = gradients[0]
-        x, w = ctx.saved_tensors
-        by_x = by_w = by_b = None
-        _, of_w, of_b = ctx.needs_input_grad[:3]
+        x, w, b = ctx.saved_tensors
+        w_place, b_place = ctx.places
+        of_x, of_w, of_b, *_ = ctx.needs_input_grad
+        by_x = by_w = by_b = b_target = None
         if of_w or of_b:
-            by_w, by_b = (claimed(place) for place in ctx.places)
-            by_w = (
-                torch.empty_like(w, memory_format=torch.contiguous_format) if by_w is None else by_w
-            )
-            if of_b and by_b is None:
-                by_b = dy.new_empty(len(dy), dy.shape[2])
-            loops.product(dy.mT, x, by_w, by_b if of_b else None)
-        if ctx.needs_input_grad[0]:
+            w_target, by_w = written_gradient(w_place, w)
+            if of_b:
+                b_target, by_b = written_gradient(b_place, b)
+            loops.product(dy.mT, x, w_target, b_target)
+        if of_x:
             by_x = torch.empty_like(x)
             loops.product(dy, w, by_x)
-        return by_x, by_w if of_w else None, by_b if of_b else None, None, None
+        return by_x, by_w if of_w else None, by_b, None, None
 
 
 def _product(x: Tensor, weight: Stacked, bias: Tensor | None) -> Tensor:

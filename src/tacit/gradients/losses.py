@@ -6,12 +6,48 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tacit.gradients.stacked import Rule, Stacked, aligned, first_stacked, rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
+# Classes below which torch's loops for a CPU take several times as long as a few operations.
+FEW = 16
+
+
+class _OfFewClasses(torch.autograd.Function):
+    """The cross-entropy of each of N samples, from scores x [N, C] and classes y [N].
+
+    ℓ = log Σ_c exp(x_c) − x_y, with the gradient softmax(x) − onehot(y).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, ignored: int) -> Tensor:
+        scores = x - x.amax(1, keepdim=True)
+        of_ignored = y == ignored
+        own = y.masked_fill(of_ignored, 0)[:, None]
+        losses = -scores.gather(1, own)
+        shares = scores.exp_()
+        totals = shares.sum(1, keepdim=True)
+        losses += totals.log()
+        ctx.save_for_backward(shares.div_(totals), own, of_ignored)
+        return losses[:, 0].masked_fill_(of_ignored, 0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        shares, own, of_ignored = ctx.saved_tensors
+        factors = gradients[0].masked_fill(of_ignored, 0)[:, None]
+        return (shares * factors).scatter_add_(1, own, -factors), None, None
+
+
+def _has_few_classes(x: Tensor, y: Tensor) -> bool:
+    """Whether samples [N, C] with classes [N] are on a CPU and have few classes."""
+    floats = x.dtype in (torch.float32, torch.float64) and y.dtype == torch.int64
+    return floats and x.is_cpu and x.ndim == 2 and x.shape[1] < FEW and y.shape == x.shape[:1]
 
 
 def _cross_entropy(
@@ -24,15 +60,16 @@ def _cross_entropy(
         return NotImplemented
     some = first_stacked(input, target)
     x, y = rows_of(input, some.stack), rows_of(target, some.stack)
-    options: dict[str, Any] = {"reduction": "none", "label_smoothing": label_smoothing}
     classes = not y.is_floating_point()
-    if classes:
-        options["ignore_index"] = ignore_index
-    if input.dim() == 1:
-        losses = functional.cross_entropy(x, y, **options)
+    samples, targets = (x, y) if input.dim() == 1 else (x.flatten(0, 1), y.flatten(0, 1))
+    if classes and not label_smoothing and _has_few_classes(samples, targets):
+        losses = _OfFewClasses.apply(samples, targets, ignore_index)  # type: ignore[no-untyped-call]
     else:
-        losses = functional.cross_entropy(x.flatten(0, 1), y.flatten(0, 1), **options)
-        losses = losses.unflatten(0, x.shape[:2])  # type: ignore[no-untyped-call]
+        losses = functional.cross_entropy(
+            samples, targets, ignore_index=ignore_index, reduction="none",
+            label_smoothing=label_smoothing,
+        )  # fmt: skip
+    losses = losses if input.dim() == 1 else losses.view(*x.shape[:2], *losses.shape[1:])
     if classes and reduction == "mean":
         counted = (y != ignore_index).flatten(1).sum(1) if y.ndim > 1 else y != ignore_index
         total = losses.flatten(1).sum(1) if losses.ndim > 1 else losses

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,20 +24,6 @@ from tacit.gradients.stacked import (
 Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
 
-class _Collected(torch.autograd.Function):
-    """A parameter whose gradient goes to its place as soon as it is complete."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, piece: Tensor, place: GradientPlace) -> Tensor:
-        ctx.place = place
-        return piece.view_as(piece)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        ctx.place.write(gradients[0])
-        return None, None, None
-
-
 def write_stacked(
     loss: Loss, parameters: Sequence[Tensor], arrays: Sequence[Tensor], out: Sequence[Tensor]
 ) -> None:
@@ -54,19 +39,19 @@ def write_stacked(
         NotStackable: If the loss has a step that cannot be computed for all clients at once.
     """
     with recording():
-        pieces = [usable(x) for x in parameters]
-        stack = Stack(len(pieces[0]), RULES)
-        anchor = pieces[0].new_zeros((), requires_grad=True)
-        places = [GradientPlace(place) for place in out]
-        models = [
-            Stacked(_Collected.apply(anchor, piece, place), stack, place)  # type: ignore[no-untyped-call]
-            for piece, place in zip(pieces, places, strict=True)
-        ]
+        stack = Stack(len(parameters[0]), RULES)
+        models, places = [], []
+        for x, rows in zip(parameters, out, strict=True):
+            leaf, place = usable(x).detach().requires_grad_(), GradientPlace(rows)
+            # As soon as it is complete, so that not all of them are in memory at once.
+            leaf.register_post_accumulate_grad_hook(place.collect)  # type: ignore[no-untyped-call]
+            models.append(Stacked(leaf, stack, place))
+            places.append(place)
         given = [Stacked(usable(x), stack) for x in arrays]
         # The gradient of the sum of all losses has each client's gradient in its row.
         _backward(_values(loss, models, given).sum())
     for place in places:
-        if not place.written:
+        if not place.claimed:
             place.place.zero_()
 
 

@@ -122,11 +122,14 @@ class Stacked(Tensor):
 
 
 class GradientPlace:
-    """Where the gradient [n, ...] of a parameter goes; `claim` lets one rule write into it."""
+    """Where the gradient [n, ...] of a parameter goes.
+
+    One rule may claim the place and write into it itself; it then returns no gradient to autograd.
+    """
 
     def __init__(self, place: Tensor) -> None:
         self.place = place
-        self.claimed = self.written = False
+        self.claimed = False
 
     def claim(self) -> Tensor | None:
         """The place, for the first caller; None for all others, whose gradients are added."""
@@ -135,17 +138,28 @@ class GradientPlace:
         self.claimed = True
         return self.place
 
-    def write(self, gradient: Tensor) -> None:
-        """Take the whole gradient, which may be in its place already."""
-        self.written = True
-        same = gradient.data_ptr() == self.place.data_ptr()
-        if not same or gradient.stride() != self.place.stride():
+    def collect(self, parameter: Tensor) -> None:
+        """Take the gradient of a parameter, which autograd has added up."""
+        gradient, parameter.grad = parameter.grad, None
+        if gradient is None:
+            return
+        if self.claimed:
+            self.place.add_(gradient)
+        else:
+            self.claimed = True
             self.place.copy_(gradient)
 
 
-def claimed(place: GradientPlace | None) -> Tensor | None:
-    """Where a rule may write a gradient, if there is such a place and no other rule took it."""
-    return None if place is None else place.claim()
+def written_gradient(place: GradientPlace | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where a rule writes the gradient by a tensor, and what it then returns to autograd.
+
+    That is nothing if it could claim the place.
+    """
+    claimed = None if place is None else place.claim()
+    if claimed is not None:
+        return claimed, None
+    new = torch.empty_like(like, memory_format=torch.contiguous_format)
+    return new, new
 
 
 def stacked(value: Any) -> bool:

@@ -19,7 +19,7 @@ from tacit.tasks.pure import PureModule
 from tacit.tasks.purity import checked, in_evaluation
 
 Loss = Callable[..., Tensor]
-# One vector [P], or its parts in their own shapes.
+# One vector [P], or its parts, which have the shapes of the module's parameters.
 Parameters = Tensor | tuple[Tensor, ...]
 
 
@@ -79,10 +79,10 @@ class FlatModule:
 
     def unflatten(self, theta: Parameters) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
-        pieces = torch.split(theta, self.sizes) if isinstance(theta, Tensor) else theta
-        return {
-            n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)
-        }
+        if isinstance(theta, Tensor):
+            pieces = torch.split(theta, self.sizes)
+            theta = tuple(piece.view(s) for piece, s in zip(pieces, self.shapes, strict=True))
+        return dict(zip(self.names, theta, strict=True))
 
     def unflatten_rows(self, rows: Tensor) -> list[Tensor]:
         """Parameters [k, ...] as views of rows [k, P]."""

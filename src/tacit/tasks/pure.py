@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tacit.core.errors import Misuse
 from tacit.models.dropout import KeyedFunctions, use_keys
@@ -134,16 +133,41 @@ class PureModule:
 
     def __call__(self, parameters: dict[str, Tensor], inputs: Part, keys: Tensor | None) -> Tensor:
         with self._keyed(keys), unchanged(self._watched):
-            arguments = self.layout.arguments(inputs)
-            return logits_of(functional_call(self.module, parameters, *arguments))
+            positional, named = self.layout.arguments(inputs)
+            with self._holding(parameters):
+                return logits_of(self.module(*positional, **named))
+
+    @contextmanager
+    def _holding(self, parameters: dict[str, Tensor]) -> Iterator[None]:
+        """Put parameters into their places in the module, for one call.
+
+        What `torch.func.functional_call` does too, which looks for the places in every call.
+        """
+        try:
+            for name, value in parameters.items():
+                for owner, attribute, _ in self._places[name]:
+                    owner[attribute] = value
+            yield
+        finally:
+            for name in parameters:
+                for owner, attribute, original in self._places[name]:
+                    owner[attribute] = original
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[dict[str, Any], str, Tensor]]]:
+        """Where each parameter is in the module, several places if layers share it."""
+        found: dict[int, list[tuple[dict[str, Any], str, Tensor]]] = {}
+        for layer in self.module.modules():
+            for attribute, parameter in layer._parameters.items():
+                if parameter is not None:
+                    place = (layer._parameters, attribute, parameter)
+                    found.setdefault(id(parameter), []).append(place)
+        return {name: found[id(p)] for name, p in self.module.named_parameters()}
 
     @cached_property
     def _watched(self) -> list[nn.Module]:
-        """The layers that a call may change: none if all are known, and in one place each."""
-        places = list(self.module.named_modules(remove_duplicate=False))
-        # After a call of a layer in two places, torch.func leaves it with the given parameters.
-        once = len(places) == len(list(self.module.modules()))
-        return [] if once and is_known(self.module) else layers_of(self.module)
+        """The layers that a call may change: none if all are known."""
+        return [] if is_known(self.module) else layers_of(self.module)
 
     def to(self, device: torch.device | str) -> PureModule:
         """A copy on a device."""

@@ -87,8 +87,8 @@ class GradientBackend:
         """This backend with the workspace of the loss at theta [P] on one client's arrays."""
         with autocast(self.precision, theta.device):
             saved = saved_numbers(loss, theta, arrays)
-        # As much again for the backward pass, and the gradient in pieces and in a row.
-        return replace(self, workspace=4 * len(theta) + 2 * saved)
+        # As much again for the backward pass; the model, and its gradient by one parameter.
+        return replace(self, workspace=2 * len(theta) + 2 * saved)
 
     def clients_per_pass(self, device: torch.device | str) -> int:
         """How many clients fit into the workspace of a pass."""

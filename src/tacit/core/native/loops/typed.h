@@ -2,9 +2,9 @@
 ROUND_PRODUCTS
 #include "rows.h"
 #include "noise.h"
-#include "pools.h"
 #include "codecs.h"
 #include "subsets.h"
 FUSE_PRODUCTS
 #include "samples.h"
 #include "layers.h"
+#include "pools.h"
