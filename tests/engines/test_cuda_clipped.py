@@ -11,6 +11,8 @@ from tacit.core.devices import float32_products
 from tacit.core.randomness import Philox
 from tacit.engines.capture.graphs import captured
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.gradients import masked_sums
+from tacit.gradients.products import OuterProducts
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.poisson import PoissonSample
@@ -110,6 +112,31 @@ def test_no_sample_counts_more_than_the_bound():
         for one in range(64):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             assert float(there.clipped_sum_of(theta, sample, bound).double().norm()) <= bound
+
+
+@pytest.mark.parametrize("counts", [(300, 0, 1, 700), (2000,), (2,) * 500])
+def test_kernels_of_sums_do_what_tensor_operations_do(counts):
+    """And no bit of a client's sum depends on the samples of others."""
+    pytest.importorskip("triton")
+    generator = torch.Generator("cuda").manual_seed(0)
+    samples, width = sum(counts) + 24, 70 * 37 + 1100 + 37
+    right, left, rows = (
+        torch.randn(samples, numbers, generator=generator, device="cuda")
+        for numbers in (70, 37, 1100)
+    )
+    right[1, 3], rows[0, 5] = math.inf, math.nan
+    blocks = [OuterProducts(right, left), OuterProducts(rows), OuterProducts(left)]
+    assert masked_sums._kernels(blocks) is not None
+    bounds = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], device="cuda")
+    found, expected, again = torch.empty(3, len(counts), width, device="cuda")
+    masked_sums.write_masked_sums(blocks, BOUND, bounds, found)
+    masked_sums.multiply_masked(blocks, BOUND, bounds, expected)
+    errors = (found.double() - expected.double()).norm(dim=1).cpu()
+    assert bool((errors <= 2.0**-22 * BOUND * torch.tensor(counts)).all())
+    others = torch.arange(samples, device="cuda") >= counts[0]
+    changed = [block.without(others) for block in blocks]
+    masked_sums.write_masked_sums(changed, BOUND, bounds, again)
+    assert torch.equal(again[0], found[0])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])

@@ -21,8 +21,6 @@ from torch import Tensor
 from tacit.core.native import layers as loops
 from tacit.privacy.clipping import clipping_factors
 
-# Numbers of an intermediate result, roughly.
-TILE = 1 << 26
 # Right factors with more than this count as infinite: with them, what a subnormal left factor loses
 # when it is scaled would be more than other rounding.
 LARGEST_SQUARE = 2.0**128
@@ -273,33 +271,6 @@ def write_clipped_sums(
         columns = torch.split(out, [block.width for block in products], 1)
         for block, part in zip(products, columns, strict=True):
             block.write_sums(factors, bounds, part)
-
-
-def write_masked_sums(
-    products: Sequence[OuterProducts], bound: float, bounds: Tensor, out: Tensor
-) -> None:
-    """As `write_clipped_sums`, without reading from the device, on which the bounds [n + 1] are.
-
-    Multiplies all samples with the factors of all clients, which are zero for those of others.
-    """
-    norms = reduce(torch.add, [block.squared_norms() for block in products]).sqrt_()
-    factors = clipping_factors(norms, bound, products[0].right.dtype)
-    products = [block.without(~norms.isfinite()) for block in products]
-    samples = torch.arange(len(norms), device=norms.device)
-    widest = max(1 if block.left is None else block.left.shape[1] for block in products)
-    step = max(1, TILE // (len(norms) * widest))
-    for low in range(0, len(out), step):
-        first, last = bounds[:-1, None][low : low + step], bounds[1:, None][low : low + step]
-        selected = torch.where((samples >= first) & (samples < last), factors, 0)
-        column = 0
-        for block in products:
-            part = out[low : low + step, column : column + block.width]
-            column += block.width
-            if block.left is None:
-                part.copy_(selected.double() @ block.right.double())
-            else:
-                weighted = (selected[:, None] * block.left.T).double()
-                part.copy_((weighted @ block.right.double()).flatten(1))
 
 
 def formed(products: Products) -> OuterProducts:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+SCRIPTS = {"interpreted_kernels.py": "23 cases agree", "interpreted_sums.py": "5 cases agree"}
 
-def test_kernels_for_modules_do_what_tensor_operations_do():
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_kernels_do_what_tensor_operations_do(script):
     pytest.importorskip("triton")
-    script = Path(__file__).with_name("interpreted_kernels.py")
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, Path(__file__).with_name(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "23 cases agree" in done.stdout
+    assert SCRIPTS[script] in done.stdout

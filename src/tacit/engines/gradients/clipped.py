@@ -30,7 +30,8 @@ from tacit.engines.gradients.sample_passes import (
     Trial,
     check_separable,
 )
-from tacit.gradients.products import formed, write_clipped_sums, write_masked_sums
+from tacit.gradients.masked_sums import write_masked_sums
+from tacit.gradients.products import formed, write_clipped_sums
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.objective import Objective
