@@ -21,10 +21,10 @@ from tacit.privacy.clipping import margin
 
 # Numbers that a program reads at a time, and samples of which it reads some.
 NUMBERS, SAMPLES = 4096, 16
-# Columns of sums of outer products per program, and samples that it reads at a time.
-OUTER_COLUMNS, OUTER_SAMPLES = 64, 4
+# Rows and columns at most of a tile of outer products, each by one program.
+OUTER_ROWS, OUTER_COLUMNS = 32, 64
 # Samples of a client for each program, if programs share them; and numbers of all their sums.
-FEW_SAMPLES, MOST_PARTS = 32, 1 << 22
+FEW_SAMPLES, MOST_PARTS = 64, 1 << 22
 
 
 @triton.jit
@@ -78,7 +78,7 @@ def _sums_kernel(
     out_client, out_piece, LEFT: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
     SAMPLES: tl.constexpr,
 ):  # fmt: skip
-    """Adds up a tile of the outer products of one piece of a client's samples."""
+    """Adds up some columns, or a tile of outer products, of one piece of a client's samples."""
     client, tile = tl.program_id(0) % clients, tl.program_id(0) // clients
     piece, pieces = tl.program_id(1), tl.num_programs(1)
     low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
@@ -86,26 +86,30 @@ def _sums_kernel(
     low += piece * length
     high = tl.minimum(high, low + length)
     across = (width + WIDTH - 1) // WIDTH
-    i = (tile % across) * WIDTH + tl.arange(0, WIDTH)[None, :]
-    o = (tile // across) * OUTPUTS + tl.arange(0, OUTPUTS)[:, None]
-    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
-    for first in range(low, high, SAMPLES):
-        for step in tl.static_range(SAMPLES):
-            # All tensors have two dimensions, so that no number moves between threads.
-            b = first + step + tl.arange(0, 1)[:, None]
-            factor = tl.load(factors + b, b < high, 0.0)
-            number = tl.load(right + b * right_b + i * right_i, (i < width) & (b < high), 0.0)
-            # Samples with the factor zero may have gradients that are not finite. Loading only
-            # others would mean to wait for the factors first.
-            number = tl.where(factor != 0, number, 0.0).to(tl.float64)
-            if LEFT:
-                other = tl.load(left + b * left_b + o * left_o, (o < outputs) & (b < high), 0.0)
-                other = tl.where(factor != 0, other, 0.0).to(tl.float64)
-                total += (other * factor) * number
-            else:
-                total += factor * number
+    i = (tile % across) * WIDTH + tl.arange(0, WIDTH)
+    o = (tile // across) * OUTPUTS + tl.arange(0, OUTPUTS)
     place = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
-    tl.store(place + o * width + i, total.to(tl.float32), (o < outputs) & (i < width))
+    total = tl.zeros((OUTPUTS if LEFT else SAMPLES, WIDTH), dtype=tl.float64)
+    for first in range(low, high, SAMPLES):
+        b = first + tl.arange(0, SAMPLES)
+        factor = tl.load(factors + b, b < high, 0.0)
+        some = (b < high)[:, None] & (i < width)[None, :]
+        number = tl.load(right + b[:, None] * right_b + i[None, :] * right_i, some, 0.0)
+        # Samples with the factor zero may have gradients that are not finite. Loading only others
+        # would mean to wait for the factors first.
+        number = tl.where(factor[:, None] != 0, number, 0.0).to(tl.float64)
+        if LEFT:
+            some = (o < outputs)[:, None] & (b < high)[None, :]
+            other = tl.load(left + b[None, :] * left_b + o[:, None] * left_o, some, 0.0)
+            other = tl.where(factor[None, :] != 0, other, 0.0).to(tl.float64) * factor[None, :]
+            total = tl.dot(other, number, total, input_precision="ieee", out_dtype=tl.float64)
+        else:
+            total += factor[:, None] * number
+    if LEFT:
+        some = (o < outputs)[:, None] & (i < width)[None, :]
+        tl.store(place + o[:, None] * width + i[None, :], total.to(tl.float32), some)
+    else:
+        tl.store(place + i, tl.sum(total, 0).to(tl.float32), i < width)
 
 
 @triton.jit
@@ -177,8 +181,8 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, parts: Te
         samples = min(SAMPLES, triton.next_power_of_2(max(1, len(right) // (clients * pieces))))
         across = min(1024, NUMBERS // samples, _power(width))
     else:
-        left, outputs = block.left, block.left.shape[1]
-        tile, across, samples = min(32, _power(outputs)), OUTER_COLUMNS, OUTER_SAMPLES
+        left, outputs, samples = block.left, block.left.shape[1], SAMPLES
+        tile, across = min(OUTER_ROWS, _power(outputs)), min(OUTER_COLUMNS, _power(width))
     tiles = triton.cdiv(outputs, tile) * triton.cdiv(width, across)
     _sums_kernel[(clients * tiles, pieces)](
         factors, left, right, bounds, parts, clients, *left.stride(), *right.stride(), outputs,

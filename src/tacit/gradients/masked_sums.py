@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cache, reduce
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from tacit.core.native.gpu import gpu_usable
 from tacit.gradients.products import OuterProducts
 from tacit.privacy.clipping import clipping_factors
 
@@ -61,8 +60,22 @@ def multiply_masked(
 def _kernels(products: Sequence[OuterProducts]) -> ModuleType | None:
     """Our kernels for gradients of this type on this device; None: use tensor operations."""
     factors = [x for block in products for x in (block.left, block.right) if x is not None]
-    if any(x.dtype != torch.float32 for x in factors) or not gpu_usable(factors[0].device):
+    if not factors[0].is_cuda or any(x.dtype != torch.float32 for x in factors):
         return None
-    from tacit.gradients import gpu_sums
+    return _kernels_on(factors[0].device)
 
-    return gpu_sums
+
+@cache
+def _kernels_on(device: torch.device) -> ModuleType | None:
+    """Our kernels if they work on the device: needs Triton, with products in float64."""
+    try:
+        from tacit.gradients import gpu_sums
+
+        one, bounds = torch.ones(1, 1, device=device), torch.tensor([0, 1], device=device)
+        sums = torch.zeros_like(one)
+        gpu_sums.write_clipped_sums([OuterProducts(one, one)], 2.0, bounds, sums)
+        works = float(sums) == 1.0
+    except Exception:
+        # Triton's errors have no common base class. Tensor operations work in any case.
+        return None
+    return gpu_sums if works else None
