@@ -19,35 +19,36 @@ FEW = 16
 
 
 class _OfFewClasses(torch.autograd.Function):
-    """The cross-entropy of each of N samples, from scores x [N, C] and classes y [N].
+    """The mean cross-entropy of each of n batches, from scores x [n, B, C] and classes y [n, B].
 
-    ℓ = log Σ_c exp(x_c) − x_y, with the gradient softmax(x) − onehot(y).
+    ℓ = log Σ_c exp(x_c) − x_y, with the gradient softmax(x) − onehot(y). The mean is over samples
+    whose class is not `ignored`. The gradient is computed at once, while all is in the caches.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, ignored: int) -> Tensor:
-        scores = x - x.amax(1, keepdim=True)
-        of_ignored = y == ignored
-        own = y.masked_fill(of_ignored, 0)[:, None]
-        losses = -scores.gather(1, own)
+        counted = y != ignored
+        weights = (counted.to(x.dtype) / counted.sum(1, keepdim=True))[:, :, None]
+        own = torch.where(counted, y, 0)[:, :, None]
+        scores = x - x.amax(2, keepdim=True)
+        of_own = scores.gather(2, own)
         shares = scores.exp_()
-        totals = shares.sum(1, keepdim=True)
-        losses += totals.log()
-        ctx.save_for_backward(shares.div_(totals), own, of_ignored)
-        return losses[:, 0].masked_fill_(of_ignored, 0)
+        totals = shares.sum(2, keepdim=True)
+        gradient = shares.mul_(weights / totals).scatter_add_(2, own, -weights)
+        ctx.save_for_backward(gradient)
+        return totals.log_().sub_(of_own).mul_(weights).sum((1, 2))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        shares, own, of_ignored = ctx.saved_tensors
-        factors = gradients[0].masked_fill(of_ignored, 0)[:, None]
-        return (shares * factors).scatter_add_(1, own, -factors), None, None
+        (gradient,) = ctx.saved_tensors
+        return gradient * gradients[0][:, None, None], None, None
 
 
 def _has_few_classes(x: Tensor, y: Tensor) -> bool:
-    """Whether samples [N, C] with classes [N] are on a CPU and have few classes."""
+    """Whether batches of scores [n, B, C] with classes [n, B] are on a CPU and have few classes."""
     floats = x.dtype in (torch.float32, torch.float64) and y.dtype == torch.int64
-    return floats and x.is_cpu and x.ndim == 2 and x.shape[1] < FEW and y.shape == x.shape[:1]
+    return floats and x.is_cpu and x.ndim == 3 and x.shape[2] < FEW and y.shape == x.shape[:2]
 
 
 def _cross_entropy(
@@ -60,16 +61,18 @@ def _cross_entropy(
         return NotImplemented
     some = first_stacked(input, target)
     x, y = rows_of(input, some.stack), rows_of(target, some.stack)
+    batches = (x, y) if input.dim() == 2 else (x[:, None], y[:, None])
+    if reduction == "mean" and not label_smoothing and _has_few_classes(*batches):
+        return some.like(_OfFewClasses.apply(*batches, ignore_index))  # type: ignore[no-untyped-call]
     classes = not y.is_floating_point()
-    samples, targets = (x, y) if input.dim() == 1 else (x.flatten(0, 1), y.flatten(0, 1))
-    if classes and not label_smoothing and _has_few_classes(samples, targets):
-        losses = _OfFewClasses.apply(samples, targets, ignore_index)  # type: ignore[no-untyped-call]
+    options: dict[str, Any] = {"reduction": "none", "label_smoothing": label_smoothing}
+    if classes:
+        options["ignore_index"] = ignore_index
+    if input.dim() == 1:
+        losses = functional.cross_entropy(x, y, **options)
     else:
-        losses = functional.cross_entropy(
-            samples, targets, ignore_index=ignore_index, reduction="none",
-            label_smoothing=label_smoothing,
-        )  # fmt: skip
-    losses = losses if input.dim() == 1 else losses.view(*x.shape[:2], *losses.shape[1:])
+        losses = functional.cross_entropy(x.flatten(0, 1), y.flatten(0, 1), **options)
+        losses = losses.unflatten(0, x.shape[:2])  # type: ignore[no-untyped-call]
     if classes and reduction == "mean":
         counted = (y != ignore_index).flatten(1).sum(1) if y.ndim > 1 else y != ignore_index
         total = losses.flatten(1).sum(1) if losses.ndim > 1 else losses
