@@ -194,42 +194,6 @@ def _filter_gradient_kernel(
     tl.store(out + at, total, (r < height)[:, None] & (f < F)[None, :])
 
 
-@triton.jit
-def _arrange_kernel(
-    w, out, w_client, C, F, TAPS: tl.constexpr, CHANNELS_LAST: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    tiles = tl.cdiv(C, BLOCK)
-    client = (tl.program_id(0) // tiles).to(tl.int64)
-    c = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (f < F)
-    w += client * w_client
-    out += client * TAPS * C * F
-    for tap in range(TAPS):
-        value = tl.load(w + (f * C + c) * TAPS + tap, inside, 0.0)
-        at = (tap * F + f) * C + c if CHANNELS_LAST else (tap * C + c) * F + f
-        tl.store(out + at, value.to(out.dtype.element_ty), inside)
-
-
-@triton.jit
-def _collect_kernel(
-    parts, out, C, F, splits, TAPS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    tiles = tl.cdiv(C, BLOCK)
-    client = (tl.program_id(0) // tiles).to(tl.int64)
-    c = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    f = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (f < F)
-    parts += client * splits * TAPS * C * F
-    out += client * TAPS * C * F
-    for tap in range(TAPS):
-        total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-        for split in range(splits):
-            at = ((split * TAPS + tap) * C + c) * F + f
-            total += tl.load(parts + at, inside, 0.0)
-        tl.store(out + (f * C + c) * TAPS + tap, total, inside)
-
-
 @dataclass(frozen=True)
 class Geometry:
     """The windows of a convolution: size of the filters, strides and padding."""
@@ -315,23 +279,14 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Geometry) -> Tensor:
         *shape.size, *shape.stride, *shape.padding, FEW_CHANNELS=few, SPLIT=_splits_digits(x),
         **tile,
     )  # fmt: skip
-    out = torch.empty(k, filters, channels, *shape.size, device=x.device)
-    grid = (triton.cdiv(channels, 32) * k, triton.cdiv(filters, 32))
-    _collect_kernel[grid](parts, out, channels, filters, splits, TAPS=taps, BLOCK=32)
-    return out
+    return parts.sum(1).permute(0, 3, 2, 1).unflatten(3, shape.size)
 
 
 def _arranged(w: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
     """Weights [k, F, C, kh, kw] as [k, taps, F, C] if `channels_last`, else as [k, taps, C, F]."""
-    k, filters, channels, *size = w.shape
-    taps = size[0] * size[1]
-    order = (taps, filters, channels) if channels_last else (taps, channels, filters)
-    out = torch.empty(k, *order, dtype=dtype, device=w.device)
-    grid = (triton.cdiv(channels, 32) * k, triton.cdiv(filters, 32))
-    _arrange_kernel[grid](
-        w, out, w.stride(0), channels, filters, TAPS=taps, CHANNELS_LAST=channels_last, BLOCK=32
-    )
-    return out
+    taps = w.flatten(3).permute(0, 3, 1, 2)
+    taps = taps if channels_last else taps.mT
+    return torch.empty(taps.shape, dtype=dtype, device=w.device).copy_(taps)
 
 
 def _has_few_channels(channels: int, shape: Geometry) -> bool:
@@ -346,10 +301,10 @@ def _depth_contiguous(x: Tensor) -> bool:
 
 def _splits_digits(x: Tensor) -> bool:
     """Whether factors are split: where TF32 is allowed, but slow, as both are transposed."""
-    return x.dtype == torch.float32 and _product_precision() == "tf32"
+    return x.dtype == torch.float32 and product_precision() == "tf32"
 
 
-def _product_precision() -> str:
+def product_precision() -> str:
     """How float32 numbers are multiplied: in TF32 where allowed, else as three products in TF32.
 
     The three are of leading and remaining digits. Their sum is at least as exact as a sum in
@@ -364,7 +319,7 @@ def _tile(rows: int, columns: int, x: Tensor, transposed: bool = False) -> dict[
     A product in float32 is three in TF32, whose sum is at least as exact. If both factors are
     `transposed`, tensor cores are slower than float32 itself.
     """
-    precision = _product_precision()
+    precision = product_precision()
     tile: dict[str, Any] = {"ROWS": 128, "COLUMNS": 128 if columns > 64 else 64, "DEPTH": 32}
     if x.dtype == torch.bfloat16:
         tile["DEPTH"] = 64
