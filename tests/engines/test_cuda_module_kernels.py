@@ -41,8 +41,26 @@ def convolutions():
     )  # fmt: skip
 
 
+def narrow_convolutions():
+    """Few channels and filters: kernels that have the batch last in memory."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 5, padding=2), nn.Tanh(), nn.Conv2d(8, 16, 3, stride=2, dilation=2),
+        nn.Tanh(), nn.Flatten(), nn.Linear(16 * 36, CLASSES),
+    )  # fmt: skip
+
+
+def pooled_convolutions():
+    """As above, with pooling that follows ReLU, and with windows that overlap."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, stride=2), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(64, CLASSES),
+    )  # fmt: skip
+
+
 MODULES = {
     "convolutions": (convolutions, images),
+    "narrow convolutions": (narrow_convolutions, images),
     "transformer": (
         lambda: transformer((17,), CLASSES, vocabulary=20, layers=2, dim=96, heads=2),
         tokens,
@@ -59,10 +77,9 @@ def computing_in(precision, device):
         yield
 
 
-def compared(name, precision, device):
+def compared(make, inputs, precision, device):
     """Gradients in a precision on a device, again, and on the CPU in float64."""
     torch.manual_seed(0)
-    make, inputs = MODULES[name]
     exact = ModuleLoss(FlatModule(make().double()), functional.cross_entropy)
     theta = exact.flat.weights() + 0.01 * torch.randn(CLIENTS, exact.flat.width).double()
     arrays = inputs(), torch.randint(CLASSES, (CLIENTS, BATCH))
@@ -77,16 +94,39 @@ def compared(name, precision, device):
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("name", MODULES)
 def test_gradients_on_a_gpu_are_those_of_the_cpu(name, precision):
-    found, again, expected = compared(name, precision, "cuda")
+    found, again, expected = compared(*MODULES[name], precision, "cuda")
     assert torch.equal(found, again)
     errors = (found.cpu() - expected).norm(dim=1) / expected.norm(dim=1)
     assert errors.max() < TOLERANCES[precision]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_small_images_have_their_batch_last_in_memory(monkeypatch):
+    gpu_images = pytest.importorskip("tacit.gradients.gpu_images")
+    names = {"convolve", "pool", "unpool", "weight_gradients", "image_gradients"}
+    used = set()
+
+    def noted(name, kernel):
+        def call(*args):
+            used.add(name)
+            return kernel(*args)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(gpu_images, name, noted(name, getattr(gpu_images, name)))
+    found, again, expected = compared(pooled_convolutions, images, "float32", "cuda")
+    assert used == names
+    assert torch.equal(found, again)
+    # Rounding may change which pixel of a window is the largest.
+    errors = (found.cpu() - expected).norm(dim=1) / expected.norm(dim=1)
+    assert errors.max() < 1e-3
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_tensor_operations_give_the_gradients_of_a_loop(name):
     """As above where there are no kernels."""
-    found, again, expected = compared(name, "float32", "cpu")
+    found, again, expected = compared(*MODULES[name], "float32", "cpu")
     assert torch.equal(found, again)
     errors = (found - expected).norm(dim=1) / expected.norm(dim=1)
     assert errors.max() < TOLERANCES["float32"]

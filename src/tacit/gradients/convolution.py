@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.core.native import layers as loops
 from tacit.core.native.layers import Geometry
 from tacit.gradients import kernel_functions
-from tacit.gradients.compiled_convolution import (
+from tacit.gradients.batch_last import (
     Convolved,
-    is_compiled,
+    is_batch_last,
+    loops_for,
+    max_pool,
     noted_convolution,
     opened,
+    pools_fused,
     step_of,
 )
 from tacit.gradients.elementwise import elementwise
@@ -32,7 +34,7 @@ DIMENSIONS: dict[Any, int] = {
     torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3,
     torch.conv_transpose1d: 1, torch.conv_transpose2d: 2, torch.conv_transpose3d: 3,
 }  # fmt: skip
-# Pixels of a window that compiled loops pool.
+# Pixels of a window that loops pool.
 LARGEST_WINDOW = 256
 
 
@@ -55,15 +57,15 @@ def _conv2d(
         return _convolution(torch.conv2d, input, weight, bias, *options)
     (top, left), stride, dilation = _each(padding, 2), _each(stride, 2), _each(dilation, 2)
     x, b = rows_of(input, some.stack), None if bias is None else rows_of(bias, some.stack)
+    if isinstance(bias, Stacked | None) and is_batch_last(x, weight.rows):
+        step = step_of(x.movedim(1, -1), weight.rows, b, stride, (top, left), dilation)
+        places = weight.gradient, None if bias is None else bias.gradient
+        return opened(replace(step, places=places), some.stack)
     if dilation == (1, 1):
         result = kernel_functions.convolve(x, weight.rows, b, stride, (top, left))
         if result is not NotImplemented:
             return some.like(result)
-    if not isinstance(bias, Stacked | None) or not is_compiled(x, weight.rows):
-        return _convolution(torch.conv2d, input, weight, bias, *options)
-    step = step_of(x.movedim(1, -1), weight.rows, b, stride, (top, left), dilation)
-    places = weight.gradient, None if bias is None else bias.gradient
-    return opened(replace(step, places=places), some.stack)
+    return _convolution(torch.conv2d, input, weight, bias, *options)
 
 
 def _relu(func: Any, input: Stacked, inplace: bool = False) -> Any:
@@ -84,20 +86,22 @@ def _max_pool2d(
     size: Any = _each(kernel_size, 2)
     step: Any = _each(stride, 2) if stride else size
     plain = _each(padding, 2) == (0, 0) and _each(dilation, 2) == (1, 1) and not ceil_mode
-    apart = step[0] >= size[0] and step[1] >= size[1] and math.prod(size) <= LARGEST_WINDOW
-    if (
-        plain
-        and apart
-        and not return_indices
-        and isinstance(input, Convolved)
-        and input.is_open
-        and torch.is_grad_enabled()
-    ):
-        return input.like(replace(input.step, pool=(size, step)).computed())
+    if plain and math.prod(size) <= LARGEST_WINDOW and not return_indices:
+        if isinstance(input, Convolved) and _takes_pooling(input, size, step):
+            return input.like(replace(input.step, pool=(size, step)).computed())
+        result = max_pool(input.rows, size, step)
+        if result is not NotImplemented:
+            return input.like(result)
     return _pooled(
         functional.max_pool2d, input, kernel_size, stride, padding, dilation, ceil_mode,
         return_indices,
     )  # fmt: skip
+
+
+def _takes_pooling(input: Convolved, size: Any, step: Any) -> bool:
+    """Whether pooling can be a part of a convolution."""
+    recorded = input.is_open and torch.is_grad_enabled()
+    return recorded and pools_fused(input.step.x, size, step)
 
 
 def _pooled(func: Any, input: Stacked, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +136,7 @@ def _taped_convolution(
     kernel = weight.unrecorded.shape[2:]
     steps, spread = _each(stride, dims), _each(dilation, dims)
     if dims == 2 and groups == 1 and input.dim() == 4 and not isinstance(padding, str):
-        result = _compiled_for_samples(input, weight, bias, (steps, _each(padding, 2), spread))
+        result = _noted_for_samples(input, weight, bias, (steps, _each(padding, 2), spread))
         if result is not NotImplemented:
             return result
     x = input.rows.reshape(-1, *input.rows.shape[-dims - 1 :])
@@ -157,14 +161,14 @@ def _taped_convolution(
     return weight.stack.noted(result, pieces)
 
 
-def _compiled_for_samples(input: Stacked, weight: Taped, bias: Tensor | None, options: Any) -> Any:
-    """A convolution of images by compiled loops, where they are faster."""
+def _noted_for_samples(input: Stacked, weight: Taped, bias: Tensor | None, options: Any) -> Any:
+    """A convolution of images whose samples are last in memory, where that is faster."""
 
     def note(x: Tensor, by_output: Tensor, geometry: Geometry) -> None:
         count = geometry.filters * geometry.taps
         gradients = x.new_empty(x.shape[-1], count + geometry.filters * geometry.bias)
-        squares = torch.empty(len(gradients), 1, dtype=torch.float64)
-        loops.filter_gradients(x[0], by_output[0], geometry, gradients, squares[:, 0])
+        squares = x.new_empty(len(gradients), 1, dtype=torch.float64)
+        loops_for(x).filter_gradients(x[0], by_output[0], geometry, gradients, squares[:, 0])
         by_filters, by_bias = gradients.tensor_split([count], 1)
         weight.stack.pieces.append((weight, OuterProducts(by_filters, squares=squares)))
         if isinstance(bias, Taped):

@@ -26,9 +26,10 @@ MOST = 2**31
 
 @dataclass(frozen=True)
 class Kernels:
-    """Modules of kernels for images and vectors with channels last."""
+    """Modules of kernels: `images` has the batch last in memory, all others have channels last."""
 
     convolution: ModuleType
+    images: ModuleType
     norm: ModuleType
     layer_norm: ModuleType
 
@@ -57,13 +58,13 @@ def compute_type(x: Tensor) -> torch.dtype:
 def _kernels(device: torch.device) -> Kernels | None:
     """Our kernels if one of them compiles and runs on the device: needs Triton and a C compiler."""
     try:
-        from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm
+        from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_images, gpu_layer_norm
 
         gpu_group_norm.forward(torch.zeros(1, 1, 1, 1, device=device), None, None, 1, 1e-5)
     except Exception:
         # Triton's errors have no common base class. Tensor operations work in any case.
         return None
-    return Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)
+    return Kernels(gpu_convolution, gpu_images, gpu_group_norm, gpu_layer_norm)
 
 
 class _Convolution(torch.autograd.Function):

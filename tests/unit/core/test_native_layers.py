@@ -117,10 +117,10 @@ def test_pooling(target, dtype, data, k, filters, batch, biased, relu):
     dx, b_gradient = [], torch.empty(k, filters, dtype=dtype)
 
     def work():
-        y, where = layers.pool(x, size, stride, b if biased else None, relu)
+        y, pooled = layers.pool(x, size, stride, b if biased else None, relu)
         dy = torch.arange(y.numel(), dtype=dtype).view(y.shape) + 1
         parts = (x.shape, size, stride, relu, b_gradient if biased else None)
-        dx.extend((y, dy, layers.unpool(dy, (y, where), *parts)))
+        dx.extend((y, dy, layers.unpool(dy, pooled, *parts)))
 
     on(target, work)
     y, dy, found = dx
@@ -147,7 +147,7 @@ def test_pooling_finds_what_is_not_a_number():
     x = torch.zeros(1, 1, 2, 2, 3)
     x[0, 0, 1, 0, 1] = torch.nan
     for relu in (False, True):
-        y, where = layers.pool(x, (2, 2), (2, 2), None, relu)
+        y, (where, *_) = layers.pool(x, (2, 2), (2, 2), None, relu)
         assert y.isnan().flatten().tolist() == [False, True, False]
         assert where.flatten().tolist() == [0, 2, 0]
 

@@ -161,6 +161,19 @@ class Scaled(nn.Module):
         return self.last((y / largest).flatten(1))
 
 
+class SlicedBias(nn.Module):
+    """A convolution whose bias is every other number of a parameter, and pooling."""
+
+    def __init__(self):
+        super().__init__()
+        self.filters, self.last = nn.Conv2d(1, 3, 3, bias=False), nn.Linear(3 * 9, CLASSES)
+        self.bias = nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        y = functional.conv2d(x, self.filters.weight, self.bias[::2])
+        return self.last(functional.max_pool2d(y, 2).flatten(1))
+
+
 def model(name, shape, **options):
     return lambda: tacit.models.build(name, shape, CLASSES, **options)
 
@@ -259,6 +272,11 @@ MADE: dict[str, tuple] = {
         ),
         IMAGE,
     ),
+    "pooling before ReLU in place": (
+        sequential(layer(nn.Conv2d, 1, 4, 3), layer(nn.MaxPool2d, 2), layer(nn.ReLU, inplace=True)),
+        IMAGE,
+    ),
+    "sliced bias": (SlicedBias, IMAGE),
     "depthwise": (
         sequential(
             layer(nn.Conv2d, 2, 4, 3, groups=2, bias=False), layer(nn.GroupNorm, 2, 4), nn.SiLU,

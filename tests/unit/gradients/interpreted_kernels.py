@@ -13,7 +13,13 @@ from torch.nn import functional
 
 from tacit.engines import gpu_product
 from tacit.engines.product import Product
-from tacit.gradients import gpu_convolution, gpu_group_norm, gpu_layer_norm, kernel_functions
+from tacit.gradients import (
+    gpu_convolution,
+    gpu_group_norm,
+    gpu_images,
+    gpu_layer_norm,
+    kernel_functions,
+)
 from tacit.gradients.kernel_functions import Kernels
 from tacit.tasks.client_gradients import write_looped, write_stacked
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -170,13 +176,15 @@ MODULES = {
 }
 
 
-def compare_module(make, shape):
-    loss = ModuleLoss(FlatModule(make()), functional.cross_entropy)
+def compare_module(make, shape, batch=4):
+    module = make()
+    module(torch.randn(2, *shape))
+    loss = ModuleLoss(FlatModule(module), functional.cross_entropy)
     theta = loss.flat.weights() + 0.1 * torch.randn(3, loss.flat.width)
-    arrays = torch.randn(3, 4, *shape), torch.randint(7, (3, 4))
+    arrays = torch.randn(3, batch, *shape), torch.randint(7, (3, batch))
     found, expected = torch.empty_like(theta), torch.empty_like(theta)
     write_looped(loss, theta, arrays, expected)
-    kernels = Kernels(gpu_convolution, gpu_group_norm, gpu_layer_norm)
+    kernels = Kernels(gpu_convolution, gpu_images, gpu_group_norm, gpu_layer_norm)
     kernel_functions.kernels_for = lambda x: kernels
     kernel_functions.LEAST, kernel_functions.tf32_allowed = 1, lambda: True
     write_stacked(loss, theta, arrays, found)

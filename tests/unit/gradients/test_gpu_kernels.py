@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = {"interpreted_kernels.py": "23 cases agree", "interpreted_sums.py": "5 cases agree"}
+SCRIPTS = {
+    "interpreted_kernels.py": "23 cases agree",
+    "interpreted_images.py": "19 cases agree",
+    "interpreted_sums.py": "5 cases agree",
+}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

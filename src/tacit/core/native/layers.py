@@ -115,7 +115,14 @@ def product(factors: Tensor, x: Tensor, out: Tensor, total: Tensor | None = None
     )
 
 
-def convolve(x: Tensor, filters: Tensor, geometry: Geometry, out: Tensor) -> None:
+def convolve(
+    x: Tensor,
+    filters: Tensor,
+    geometry: Geometry,
+    out: Tensor,
+    b: Tensor | None = None,
+    relu: bool = False,
+) -> None:
     """Write the products of filters and the windows of padded images.
 
     Args:
@@ -123,6 +130,8 @@ def convolve(x: Tensor, filters: Tensor, geometry: Geometry, out: Tensor) -> Non
         filters: [k, filters, taps]; those of one client are contiguous.
         geometry: The convolution.
         out: Where to write, [k, filters, rows, columns, B], contiguous.
+        b: What is added to each channel, [k, filters], or None.
+        relu: Whether numbers below zero then become zero.
     """
     _check(x, filters, out, geometry)
     scratch = _scratch(geometry.filters, geometry.taps, math.prod(geometry.image))
@@ -130,6 +139,10 @@ def convolve(x: Tensor, filters: Tensor, geometry: Geometry, out: Tensor) -> Non
         f"tacit_convolve_{SUFFIX[x.dtype]}",
         *(len(x), *strided(x), *strided(filters), out, x.shape[-1], geometry.as_array(), scratch),
     )
+    if b is not None:
+        out.add_(b[:, :, None, None, None])
+    if relu:
+        out.relu_()
 
 
 def weight_gradients(x: Tensor, dy: Tensor, geometry: Geometry, out: Tensor) -> None:
@@ -155,8 +168,8 @@ def image_gradients(dy: Tensor, filters: Tensor, geometry: Geometry, out: Tensor
 
 def pool(
     x: Tensor, size: Pair, stride: Pair, b: Tensor | None, relu: bool
-) -> tuple[Tensor, Tensor]:
-    """The largest number of each window, plus b, at least zero with ReLU; and its place.
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The largest number of each window, plus b, at least zero with ReLU.
 
     Args:
         x: Images [k, F, height, width, B], contiguous.
@@ -166,7 +179,8 @@ def pool(
         relu: Whether numbers below zero become zero.
 
     Returns:
-        Images [k, F, rows, columns, B] and places uint8 of the same shape.
+        Images [k, F, rows, columns, B], and what `unpool` needs: the places of the largest numbers
+        in their windows, uint8, and with ReLU the images.
     """
     rows, columns = ((n - s) // d + 1 for n, s, d in zip(x.shape[2:4], size, stride, strict=True))
     y = x.new_empty(*x.shape[:2], rows, columns, x.shape[4])
@@ -176,12 +190,12 @@ def pool(
     windows = _windows(x.shape, y.shape, size, stride, relu)
     images = x.shape[0] * x.shape[1]
     call(f"tacit_pool_{SUFFIX[x.dtype]}", x, images, windows, *strided(b), y, where)
-    return y, where
+    return y, (where, y) if relu else (where,)
 
 
 def unpool(
     dy: Tensor,
-    pooled: tuple[Tensor, Tensor],
+    pooled: tuple[Tensor, ...],
     shape: torch.Size,
     size: Pair,
     stride: Pair,
@@ -192,21 +206,22 @@ def unpool(
 
     Args:
         dy: Like the result.
-        pooled: What `pool` returned.
+        pooled: What `pool` returned with it.
         shape: The shape of the images.
         size: As in `pool`, like `stride` and `relu`.
         stride: See there.
         relu: See there.
         b_gradient: Where to write the gradient of b, [k, F] with contiguous rows, or None.
     """
-    y, where = pooled
     dy = dy.contiguous()
+    # Images are not read without ReLU.
+    where, y = pooled[0], pooled[-1] if relu else dy
     dx = dy.new_empty(shape)
-    if dy.shape != y.shape:
-        raise ValueError(f"a gradient {tuple(dy.shape)} of images {tuple(y.shape)}")
+    if dy.shape != where.shape:
+        raise ValueError(f"a gradient {tuple(dy.shape)} of images {tuple(where.shape)}")
     call(
         f"tacit_unpool_{SUFFIX[dy.dtype]}",
-        *(dy, y, where, shape[0] * shape[1], _windows(shape, y.shape, size, stride, relu)),
+        *(dy, y, where, shape[0] * shape[1], _windows(shape, dy.shape, size, stride, relu)),
         *(dx, *strided(b_gradient)),
     )
     return dx

@@ -1,4 +1,4 @@
-/* Layers of k clients with different weights: see gradients/linear.py and compiled_convolution.py. Written in vectors,
+/* Layers of k clients with different weights: see gradients/linear.py and batch_last.py. Written in vectors,
  * which not every compiler knows. */
 #if defined(__GNUC__)
 

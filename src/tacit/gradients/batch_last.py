@@ -1,14 +1,17 @@
-"""Convolutions of images with filters that differ from row to row, by compiled loops on a CPU.
+"""Convolutions and pooling of images whose samples are the last dimension in memory.
 
-Samples are the last dimension of images in memory, [n, C, height, width, B]: windows of an image
-are contiguous runs of numbers, and nothing is copied between layers. Tensors have their usual order
-of dimensions, [n, B, C, height, width], with strides of that order.
+With images [n, C, height, width, B], windows are contiguous runs of numbers, and nothing is copied
+between layers. Tensors have their usual order of dimensions, [n, B, C, height, width], with strides
+of that order. Filters may differ from row to row.
+
+On a CPU, compiled loops compute this, and on a GPU our kernels, which have the same functions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,17 +20,27 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tacit.core.native import layers as loops
+from tacit.core.native import layers
 from tacit.core.native.layers import Geometry, Pair
+from tacit.gradients.kernel_functions import kernels_for, packed
 from tacit.gradients.products import stay_apart
 from tacit.gradients.stacked import GradientPlace, Stack, Stacked, written_gradient
 
 # Numbers of an image, and of a client's filters, up to which compiled loops are faster than a
 # library, which makes better use of caches.
 CACHED = 1 << 16
-# Samples that compiled loops take at a time; with fewer they are slower, unless a client has few
-# products.
+# Samples that loops take at a time; with fewer they are slower, unless a client has few products.
 SAMPLES, LITTLE_WORK = 16, 1 << 18
+# Channels and filters up to which kernels are faster on a GPU than those for channels last.
+NARROW = 32
+
+
+def loops_for(x: Tensor) -> Any:
+    """The loops for a tensor's device and type, a module; None if there are none."""
+    if not x.is_cuda:
+        return layers if layers.supports(x) else None
+    kernels = kernels_for(x) if x.dtype == torch.float32 else None
+    return None if kernels is None else kernels.images
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class Step:
 
     def computed(self) -> Tensor:
         """The result [n, B, F, rows, columns], or [B, 1, F, rows, columns]."""
-        y: Tensor = _Compiled.apply(self.x, self.filters, self.bias, self.anchor, self)  # type: ignore[no-untyped-call]
+        y: Tensor = _Convolution.apply(self.x, self.filters, self.bias, self.anchor, self)  # type: ignore[no-untyped-call]
         return y.movedim(-1, self.samples)
 
 
@@ -106,25 +119,23 @@ class Convolved(Stacked):
         return self._rows is None
 
 
-class _Compiled(torch.autograd.Function):
+class _Convolution(torch.autograd.Function):
     """A step of padded images [n, C, H, W, B], filters and b: [n, F, rows, columns, B]."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, anchor: Tensor | None, step: Step
     ) -> Tensor:
-        geometry = step.geometry
+        geometry, loops = step.geometry, loops_for(x)
         y = x.new_empty(len(x), geometry.filters, *geometry.output, x.shape[-1])
-        loops.convolve(x, w.flatten(2), geometry, y)
-        ctx.step, ctx.shape = step, y.shape
+        ctx.step, ctx.loops, ctx.shape = step, loops, y.shape
         if step.pool is not None:
-            y, where = loops.pool(y, *step.pool, b, step.relu)
-            ctx.save_for_backward(x, w, b, y, where)
-            return y
-        if b is not None:
-            y.add_(b[:, :, None, None, None])
-        if step.relu:
-            y.relu_()
+            loops.convolve(x, w.flatten(2), geometry, y)
+            result: Tensor
+            result, pooled = loops.pool(y, *step.pool, b, step.relu)
+            ctx.save_for_backward(x, w, b, *pooled)
+            return result
+        loops.convolve(x, w.flatten(2), geometry, y, b, step.relu)
         # Not the result without need: it may be changed in place.
         ctx.save_for_backward(x, w, b, *([y] if step.relu else []))
         return y
@@ -135,6 +146,7 @@ class _Compiled(torch.autograd.Function):
         dy = gradients[0].contiguous()
         x, w, b, *results = ctx.saved_tensors
         step: Step = ctx.step
+        loops = ctx.loops
         of_x, of_w, of_b, *_ = ctx.needs_input_grad
         w_place, b_place = step.places
         by_x = by_w = by_b = b_target = None
@@ -147,15 +159,83 @@ class _Compiled(torch.autograd.Function):
                 dy = torch.ops.aten.threshold_backward(dy, results[0], 0)
             if b_target is not None:
                 torch.sum(dy, (2, 3, 4), out=b_target)
-        if of_w:
-            w_target, by_w = written_gradient(w_place, w)
-            loops.weight_gradients(x, dy, step.geometry, w_target.flatten(2))
-        if step.note is not None:
-            step.note(x, dy)
-        if of_x:
-            by_x = torch.empty_like(x)
-            loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
+        by_x = torch.empty_like(x) if of_x else None
+
+        def write_image_gradients() -> None:
+            if by_x is not None:
+                loops.image_gradients(dy, w.flatten(2), step.geometry, by_x)
+
+        with _concurrently(write_image_gradients, dy.device) if of_x else nullcontext():
+            if of_w:
+                w_target, by_w = written_gradient(w_place, w)
+                loops.weight_gradients(x, dy, step.geometry, w_target.flatten(2))
+            if step.note is not None:
+                step.note(x, dy)
         return by_x, by_w, by_b, None, None
+
+
+def pools_fused(x: Tensor, size: Pair, stride: Pair) -> bool:
+    """Whether pooling can be a part of a convolution: on a CPU if windows do not overlap."""
+    return loops_for(x) is not layers or (stride[0] >= size[0] and stride[1] >= size[1])
+
+
+class _MaxPool(torch.autograd.Function):
+    """The largest numbers of windows, which may overlap, of images [k, C, H, W, B] on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: Pair, stride: Pair, kernels: Any) -> Tensor:
+        y: Tensor
+        y, pooled = kernels.pool(x, size, stride, None, False)
+        ctx.save_for_backward(*pooled)
+        ctx.options, ctx.kernels = (x.shape, size, stride, False, None), kernels
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.kernels.unpool(gradients[0], ctx.saved_tensors, *ctx.options), None, None, None
+
+
+def max_pool(x: Tensor, size: Pair, stride: Pair) -> Any:
+    """The largest number of each window of images [n, B, C, H, W], as torch has it, on a GPU.
+
+    NotImplemented where torch is as good: for windows that do not overlap, unless samples are last
+    in memory. Where they overlap, torch adds gradients in an order that differs from time to time.
+    """
+    kernels = loops_for(x)
+    if kernels is None or kernels is layers or x.ndim != 5:
+        return NotImplemented
+    for samples in (0, 1):
+        images = x.movedim(samples, -1)
+        if images.is_contiguous():
+            y: Tensor = _MaxPool.apply(images, size, stride, kernels)  # type: ignore[no-untyped-call]
+            return y.movedim(-1, samples)
+    if stride[0] >= size[0] and stride[1] >= size[1]:
+        return NotImplemented
+    # Images of one sample each.
+    images = x.flatten(0, 1).unsqueeze(-1).contiguous()
+    pooled: Tensor = _MaxPool.apply(images, size, stride, kernels)  # type: ignore[no-untyped-call]
+    return pooled.squeeze(-1).unflatten(0, x.shape[:2])  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _concurrently(work: Callable[[], None], device: torch.device) -> Iterator[None]:
+    """Run work on a second CUDA stream next to the body; both are complete at the end.
+
+    The memory that work uses must belong to the stream of the caller. On a CPU, work comes first.
+    """
+    if device.type != "cuda":
+        work()
+        yield
+        return
+    main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        work()
+    try:
+        yield
+    finally:
+        main.wait_stream(side)
 
 
 def noted_convolution(
@@ -182,9 +262,7 @@ def noted_convolution(
     Returns:
         NotImplemented where a library is faster: a function of a sample's shapes, type and device.
     """
-    small = max(x[0].numel(), filters.numel()) <= CACHED
-    plain = x.dtype == filters.dtype and not torch.is_autocast_enabled(x.device.type)
-    if x.shape[1] != 1 or not (small and plain and loops.supports(x)):
+    if x.shape[1] != 1 or not _is_small(x, filters):
         return NotImplemented
     b = None if bias is None else bias[None]
     step = step_of(x.movedim(0, -1), filters.contiguous()[None], b, *options)
@@ -203,6 +281,7 @@ def step_of(
     """The convolution of images [k, C, H, W, B]."""
     top, left = padding
     x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
+    bias = packed(bias)
     size = (filters.shape[3], filters.shape[4])
     rows, columns = (
         (n - (s - 1) * d - 1) // apart + 1
@@ -222,11 +301,22 @@ def opened(step: Step, stack: Stack) -> Stacked:
     return Convolved.of(step, stack) if recorded else Stacked(step.computed(), stack)
 
 
-def is_compiled(x: Tensor, w: Tensor) -> bool:
-    """Whether compiled loops are faster for images [n, B, ...] and filters [n, F, ...]."""
+def is_batch_last(x: Tensor, w: Tensor) -> bool:
+    """Whether loops are faster for images [n, B, ...] and filters [n, F, ...] of n clients.
+
+    A function of a client's shapes, type and device.
+    """
+    work = x.shape[1] * math.prod(x.shape[3:]) * math.prod(w.shape[1:])
+    enough = x.shape[1] >= SAMPLES or (x.is_cpu and work <= LITTLE_WORK)
+    return enough and _is_small(x, w) and w[0].is_contiguous()
+
+
+def _is_small(x: Tensor, w: Tensor) -> bool:
+    """Whether there are loops that are fast for images [..., C, H, W] and filters [..., F, C, ...].
+
+    A function of these dimensions, the types and the device.
+    """
     plain = x.dtype == w.dtype and not torch.is_autocast_enabled(x.device.type)
-    image, filters = math.prod(x.shape[2:]), math.prod(w.shape[1:])
-    cached = max(image, filters) <= CACHED
-    little = x.shape[1] * math.prod(x.shape[3:]) * filters <= LITTLE_WORK
-    fits = cached and (x.shape[1] >= SAMPLES or little)
-    return plain and fits and loops.supports(x) and w[0].is_contiguous()
+    cached = max(math.prod(x.shape[-3:]), math.prod(w.shape[-4:])) <= CACHED
+    narrow = not x.is_cuda or max(w.shape[-4:-2]) <= NARROW
+    return plain and cached and narrow and loops_for(x) is not None
