@@ -80,9 +80,10 @@ def compare_images(k, channels, height, filters, batch, size, stride, dilation, 
 
 
 def compare_pool(size, stride):
-    x = torch.randn(2, 3, 6, 7, 5)
+    # Few different numbers, so that some of a window are equal, and some sums are zero.
+    x = torch.randint(-3, 3, (2, 3, 6, 7, 5)).float()
     x[1, 2, 2, 3, 4] = torch.nan
-    b = torch.randn(2, 4)[:, :-1]
+    b = torch.randint(-2, 2, (2, 4)).float()[:, :-1]
     for bias, relu in ((None, False), (b, True)):
         images, shift = x.clone().requires_grad_(), b.clone().requires_grad_()
         shifted = images if bias is None else images + shift[:, :, None, None, None]
