@@ -140,9 +140,16 @@ class Group:
 
     def chosen(self, words: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
         """Positions of the samples with words below the threshold, and their number per client."""
-        below = (words < threshold) & (torch.arange(words.shape[1]) < self.sizes[:, None])
-        row, column = below.nonzero(as_tuple=True)
-        return self.order[self.first[row] + column], below.sum(1)
+        clients, width = words.shape
+        # In NumPy, which takes less than half the time of torch: a step on a GPU waits for it.
+        below = words.numpy() < threshold
+        if int(self.sizes.min()) < width:
+            below &= np.arange(width) < self.sizes.numpy()[:, None]
+        places = np.flatnonzero(below)
+        begins = np.arange(clients + 1) * width
+        counts = np.diff(np.searchsorted(places, begins))
+        in_order = places + np.repeat(self.first.numpy() - begins[:-1], counts)
+        return self.order[torch.from_numpy(in_order)], torch.from_numpy(counts)
 
 
 def capacity(samples: int, rate: float, deviations: float) -> int:
