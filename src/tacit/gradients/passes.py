@@ -26,7 +26,7 @@ Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
 def write_stacked(
     loss: Loss, parameters: Sequence[Tensor], arrays: Sequence[Tensor], out: Sequence[Tensor]
-) -> None:
+) -> bool:
     """Write the gradients of n clients in one pass.
 
     Args:
@@ -34,6 +34,9 @@ def write_stacked(
         parameters: Each parameter of all clients, [n, ...].
         arrays: Each array of all clients, [n, ...].
         out: Where to write the gradient by each parameter, [n, ...].
+
+    Returns:
+        Whether rules wrote all of them into their places, as those with compiled loops do.
 
     Raises:
         NotStackable: If the loss has a step that cannot be computed for all clients at once.
@@ -51,8 +54,9 @@ def write_stacked(
         # The gradient of the sum of all losses has each client's gradient in its row.
         _backward(_values(loss, models, given).sum())
     for place in places:
-        if not place.claimed:
+        if not (place.claimed or place.collected):
             place.place.zero_()
+    return not any(place.collected for place in places)
 
 
 def write_one(

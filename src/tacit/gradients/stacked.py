@@ -129,7 +129,7 @@ class GradientPlace:
 
     def __init__(self, place: Tensor) -> None:
         self.place = place
-        self.claimed = False
+        self.claimed = self.collected = False
 
     def claim(self) -> Tensor | None:
         """The place, for the first caller; None for all others, whose gradients are added."""
@@ -143,10 +143,10 @@ class GradientPlace:
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             return
+        self.collected = True
         if self.claimed:
             self.place.add_(gradient)
         else:
-            self.claimed = True
             self.place.copy_(gradient)
 
 

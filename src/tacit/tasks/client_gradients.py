@@ -18,15 +18,18 @@ from tacit.tasks.parts import Part
 STREAMS = 8
 
 
-def write_stacked(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> None:
+def write_stacked(loss: Loss, theta: Tensor, arrays: Part, out: Tensor) -> bool:
     """Write the gradients [k, P] at theta [k, P] on arrays [k, B, ...] in one pass.
+
+    Returns:
+        Whether rules with compiled loops wrote all of them, which threads share by themselves.
 
     Raises:
         NotStackable: If the loss has a step that cannot be computed for all clients at once.
     """
     # Those of a module are its parameters, so that their gradients need not be joined first.
     parameters, places = (_parameters(loss, rows) for rows in (theta, out))
-    passes.write_stacked(_of_client(loss), parameters, arrays, places)
+    return passes.write_stacked(_of_client(loss), parameters, arrays, places)
 
 
 def stacked_losses(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.core import native
-from tacit.core.native import SUFFIX, call, strided
+from tacit.core.native import SUFFIX, Argument, strided
+from tacit.core.turns import paused
 
 Pair = tuple[int, int]
 # Bytes of the largest vector of loops/samples.h.
@@ -26,6 +27,12 @@ def supports(x: Tensor) -> bool:
     """Whether there are compiled loops for layers on this type and device."""
     compiled = hasattr(native._library(), "tacit_dots_f32_baseline")
     return compiled and x.device.type == "cpu" and x.dtype in SUFFIX
+
+
+def call(name: str, *arguments: Argument) -> None:
+    """Call a loop; meanwhile other threads have their turn."""
+    with paused():
+        native.call(name, *arguments)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from tacit.tasks.purity import check_repeatable
 Strategy = Literal["stacked", "looped"]
 # Takes models [k, P], arrays [k, ...] and the output [k, P].
 Writer = Callable[[Tensor, Part, Tensor], None]
-PASSES: dict[Strategy, Callable[[Loss, Tensor, Part, Tensor], None]] = {
+PASSES: dict[Strategy, Callable[[Loss, Tensor, Part, Tensor], object]] = {
     "stacked": write_stacked,
     "looped": write_looped,
 }
@@ -52,13 +52,19 @@ REPLACED = ("layered", "batched")
 class GradientBackend:
     """Computes the gradients of k clients of one task at a time.
 
-    `workspace` is how many numbers one client takes in a pass, roughly.
+    Attributes:
+        strategy: How.
+        write: Computes and writes them.
+        workspace: How many numbers one client takes in a pass, roughly.
+        precision: The type of products.
+        by_loops: Whether compiled loops write all of them, so that all else takes little time.
     """
 
     strategy: Strategy
     write: Writer
     workspace: int
     precision: Precision = "float32"
+    by_loops: bool = False
 
     @classmethod
     def of(
@@ -87,8 +93,11 @@ class GradientBackend:
         """This backend with the workspace of the loss at theta [P] on one client's arrays."""
         with autocast(self.precision, theta.device):
             saved = saved_numbers(loss, theta, arrays)
+            one = tuple(array[None] for array in arrays)
+            by_rules = write_stacked(loss, theta[None], one, torch.empty_like(theta)[None])
         # As much again for the backward pass; the model, and its gradient by one parameter.
-        return replace(self, workspace=2 * len(theta) + 2 * saved)
+        by_loops = by_rules and theta.device.type == "cpu"
+        return replace(self, workspace=2 * len(theta) + 2 * saved, by_loops=by_loops)
 
     def clients_per_pass(self, device: torch.device | str) -> int:
         """How many clients fit into the workspace of a pass."""

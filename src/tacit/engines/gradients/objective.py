@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from tacit.core.devices import Precision
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.rounded_sums import rounding_share
+from tacit.core.turns import Turns
 from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.client_passes import GradientBackend, Strategy
@@ -208,14 +210,15 @@ class HostedObjective:
     def _write(self, theta: Tensor, chunks: Iterable[Chunk], out: Tensor) -> None:
         backend = self._backend
 
+        turns = Turns() if backend.by_loops and self.pool.size > 1 else None
+
         def work(chunk: Chunk) -> None:
             rows, load = chunk
-            if isinstance(rows, slice):
-                backend.write(theta[rows], load(), out[rows])
-            else:
-                models = theta[rows]
-                gradients = torch.empty_like(models)
-                backend.write(models, load(), gradients)
+            models, arrays = theta[rows], load()
+            gradients = out[rows] if isinstance(rows, slice) else torch.empty_like(models)
+            with nullcontext() if turns is None else turns.taken():
+                backend.write(models, arrays, gradients)
+            if not isinstance(rows, slice):
                 out[rows] = gradients
 
         with backend.pass_context(self.device):
