@@ -179,8 +179,8 @@ def data_cautions(algorithm: Algorithm, task: Objective) -> list[str]:
     if not isinstance(task.parts, Parts) or task.parts.is_traced:
         return []
     return [
-        "the clients' data are plain arrays, which do not say whether two clients hold the same "
-        "row, nor what was shared to prepare them: the guarantee assumes neither; "
+        "the clients' data are plain arrays or Datasets, which do not say whether two clients hold "
+        "copies of a row, nor what was shared to prepare them: the guarantee assumes neither; "
         "dataset.train.parts(…) knows both"
     ]
 

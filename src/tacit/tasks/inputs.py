@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
-from tacit.tasks.parts import Part, as_part
+from tacit.tasks.parts import DatasetPart, Part, as_part
 from tacit.tasks.samples import is_structured, owner_name, read_dataset
 
 LOADERS = torch.utils.data.DataLoader, torch.utils.data.IterableDataset
@@ -73,7 +73,8 @@ def read_part(part: Any, client: int) -> tuple[Part, InputLayout]:
         )
     is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
     if is_dataset and not isinstance(part, tuple | list | Tensor | np.ndarray):
-        return read_part(read_dataset(part, client), client)
+        read, layout = read_part(read_dataset(part, client), client)
+        return DatasetPart.of(read, part), layout
     return as_part(part, client), ONE_INPUT
 
 

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Subset
 
 from tacit.core.errors import Misuse
 from tacit.data.dataset import ClientPart
 from tacit.tasks.samples import as_tensor, no_samples, owner_name, read_dataset
 
 Part = tuple[Tensor, ...]
+# More samples than a Dataset has.
+LARGEST_DATASET = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +54,8 @@ class Parts:
     def concatenate(cls, parts: Sequence[Part]) -> Parts:
         """Parts given client by client, concatenated along their sample dimension.
 
-        Those of `Split.parts` know the rows that they hold. Of other arrays only shared memory
-        says that two clients hold the same sample; copies remain unnoticed.
+        Those of `Split.parts` and of torch Datasets know the rows that they hold. Of other arrays
+        only shared memory says that two clients hold the same sample; copies remain unnoticed.
         """
         for i, part in enumerate(parts):
             sizes = [len(array) if array.ndim else -1 for array in part]
@@ -74,7 +77,7 @@ class Parts:
                 )
         arrays = tuple(_joined(column) for column in zip(*parts, strict=True))
         traced = len(parts) == 1 or all(isinstance(part, ClientPart) for part in parts)
-        identities = torch.from_numpy(np.concatenate([_addresses(part) for part in parts]))
+        identities = torch.from_numpy(np.concatenate(_identities(parts)))
         return cls(arrays, torch.arange(len(arrays[0])), offsets, identities, traced)
 
     @property
@@ -99,9 +102,30 @@ class Parts:
         return tuple(array[index] for array in self.arrays)
 
 
+class DatasetPart(tuple[Tensor, ...]):
+    """One client's arrays, which know the samples of the Dataset that they were read from.
+
+    Attributes:
+        dataset: The Dataset, of which a `Subset` takes some samples.
+        rows: The client's samples of it, int64 [k].
+    """
+
+    dataset: Any
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, arrays: Part, given: Any) -> DatasetPart:
+        """The arrays of what was given, a Dataset or a Subset, perhaps of a Subset."""
+        part, rows = cls(arrays), np.arange(len(given))
+        while isinstance(given, Subset):
+            given, rows = given.dataset, np.asarray(given.indices, dtype=np.int64)[rows]
+        part.dataset, part.rows = given, rows
+        return part
+
+
 def as_part(part: Any, client: int) -> Part:
     """One client's data as tensors, from a tensor, a tuple of tensors or a map-style Dataset."""
-    if isinstance(part, ClientPart):
+    if isinstance(part, ClientPart | DatasetPart):
         return part
     if isinstance(part, Tensor | np.ndarray):
         return (as_tensor(part, owner_name(client)),)
@@ -113,7 +137,7 @@ def as_part(part: Any, client: int) -> Part:
         return tuple(as_tensor(array, owner_name(client)) for array in part)
     is_dataset = hasattr(part, "__getitem__") and hasattr(part, "__len__")
     if is_dataset and not isinstance(part, Mapping):
-        return as_part(read_dataset(part, client), client)
+        return DatasetPart.of(as_part(read_dataset(part, client), client), part)
     raise Misuse(
         f"The part of client {client} is a {type(part).__name__}.",
         "Give a tensor, a tuple of tensors (such as (x, y)), or a torch Dataset per client.",
@@ -141,6 +165,20 @@ def disclosure_of(parts: Sequence[Part]) -> str:
     """What clients told each other to prepare these parts, as far as the parts know it."""
     told = [part.disclosure for part in parts if isinstance(part, ClientPart) and part.disclosure]
     return "; ".join(dict.fromkeys(told))
+
+
+def _identities(parts: Sequence[Part]) -> list[NDArray[np.int64]]:
+    """A number for each sample of each client, the same for the same sample of the same data."""
+    datasets: dict[int, int] = {}
+    found = []
+    for part in parts:
+        if isinstance(part, DatasetPart):
+            number = datasets.setdefault(id(part.dataset), len(datasets) + 1)
+            # Below zero, where no address is.
+            found.append(part.rows - number * LARGEST_DATASET)
+        else:
+            found.append(_addresses(part))
+    return found
 
 
 def _addresses(part: Part) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
@@ -159,6 +159,13 @@ def divided(*indices, split=DIGITS.train):
     return split.parts([torch.as_tensor(index) for index in indices])
 
 
+SAMPLES = TensorDataset(DIGITS.train.x, DIGITS.train.y)
+
+
+def subsets(*indices, of=SAMPLES):
+    return [Subset(of, list(index)) for index in indices]
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -167,9 +174,15 @@ def divided(*indices, split=DIGITS.train):
         [*divided(range(40), range(40, 60)), *divided(range(59, 99))],
         [(DIGITS.train.x, DIGITS.train.y)] * 3,
         [(DIGITS.train.x[k : k + 50], DIGITS.train.y[k : k + 50]) for k in (0, 25, 50)],
+        [Subset(SAMPLES, range(k, k + 40)) for k in (0, 30, 60)],
+        [Subset(Subset(SAMPLES, range(50, 100)), range(40)), *subsets(range(20), range(89, 99))],
+        [SAMPLES] * 3,
     ],
-    ids=["the same rows", "one row", "several calls", "the same arrays", "overlapping views"],
-)
+    ids=[
+        "the same rows", "one row", "several calls", "the same arrays", "overlapping views",
+        "overlapping subsets", "a subset of a subset", "the same Dataset",
+    ],
+)  # fmt: skip
 def test_a_guarantee_is_refused_if_several_clients_hold_a_row(parts):
     with pytest.raises(Misuse, match="Some samples occur several times"):
         private_run(parts)
@@ -179,6 +192,17 @@ def test_a_guarantee_for_rows_that_only_one_client_holds():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         private_run([*divided(range(40), range(40, 80)), *divided(range(10), split=DIGITS.test)])
+
+
+@pytest.mark.parametrize("of", [SAMPLES, Subset(SAMPLES, list(range(99, -1, -1)))])
+def test_subsets_that_share_no_sample_are_trained_on(of):
+    others = TensorDataset(DIGITS.test.x, DIGITS.test.y)
+    parts = [
+        *subsets(range(30), range(30, 60), range(60, 100), of=of),
+        *subsets(range(9), of=others),
+    ]
+    with pytest.warns(tacit.Caution, match="plain arrays"):
+        private_run(parts)
 
 
 def test_plain_arrays_do_not_say_whose_rows_they_are():
