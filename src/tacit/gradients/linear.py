@@ -54,8 +54,8 @@ class _Compiled(torch.autograd.Function):
         ctx.save_for_backward(x, w, b)
         ctx.places = w_place, b_place
         y = x.new_empty(len(x), x.shape[1], w.shape[1])
-        # The loop reads both from the same rows.
-        together = b is None or b.stride(0) == w.stride(0)
+        # The loop reads both from the same rows, and the numbers of b one after the other.
+        together = b is None or (b.stride(0) == w.stride(0) and b[0].is_contiguous())
         loops.dots(w, x, b if together else None, y.mT)
         return y if together or b is None else y.add_(b[:, None])
 

@@ -22,13 +22,16 @@ class _OfFewClasses(torch.autograd.Function):
     """The mean cross-entropy of each of n batches, from scores x [n, B, C] and classes y [n, B].
 
     ℓ = log Σ_c exp(x_c) − x_y, with the gradient softmax(x) − onehot(y). The mean is over samples
-    whose class is not `ignored`. The gradient is computed at once, while all is in the caches.
+    whose class is not `ignored`; as in torch, it is NaN with the gradient 0 if there are none. The
+    gradient is computed at once, while all is in the caches.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, ignored: int) -> Tensor:
-        counted = y != ignored
-        weights = (counted.to(x.dtype) / counted.sum(1, keepdim=True))[:, :, None]
+        # In one order: sums over the classes of a sample then do not depend on its place.
+        x, counted = x.contiguous(), y != ignored
+        counts = counted.sum(1)
+        weights = (counted.to(x.dtype) / counts.clamp(min=1)[:, None])[:, :, None]
         own = torch.where(counted, y, 0)[:, :, None]
         scores = x - x.amax(2, keepdim=True)
         of_own = scores.gather(2, own)
@@ -36,7 +39,8 @@ class _OfFewClasses(torch.autograd.Function):
         totals = shares.sum(2, keepdim=True)
         gradient = shares.mul_(weights / totals).scatter_add_(2, own, -weights)
         ctx.save_for_backward(gradient)
-        return totals.log_().sub_(of_own).mul_(weights).sum((1, 2))
+        losses = torch.where(counted, totals.log_().sub_(of_own)[:, :, 0], 0)
+        return losses.sum(1) / counts
 
     @staticmethod
     @once_differentiable

@@ -54,8 +54,9 @@ class Parts:
     def concatenate(cls, parts: Sequence[Part]) -> Parts:
         """Parts given client by client, concatenated along their sample dimension.
 
-        Those of `Split.parts` and of torch Datasets know the rows that they hold. Of other arrays
-        only shared memory says that two clients hold the same sample; copies remain unnoticed.
+        Those of `Split.parts`, of a torch Dataset and of its Subsets know the rows that they hold.
+        Of other arrays only shared memory says that two clients hold the same sample; copies remain
+        unnoticed.
         """
         for i, part in enumerate(parts):
             sizes = [len(array) if array.ndim else -1 for array in part]
@@ -117,8 +118,11 @@ class DatasetPart(tuple[Tensor, ...]):
     def of(cls, arrays: Part, given: Any) -> DatasetPart:
         """The arrays of what was given, a Dataset or a Subset, perhaps of a Subset."""
         part, rows = cls(arrays), np.arange(len(given))
-        while isinstance(given, Subset):
-            given, rows = given.dataset, np.asarray(given.indices, dtype=np.int64)[rows]
+        # Not further than a class that may have other samples than the Dataset that it holds.
+        while type(given) is Subset and (indices := _whole_numbers(given.indices)) is not None:
+            given, rows = given.dataset, indices[rows]
+            if hasattr(given, "__len__"):
+                rows = np.where(rows < 0, rows + len(given), rows)
         part.dataset, part.rows = given, rows
         return part
 
@@ -179,6 +183,14 @@ def _identities(parts: Sequence[Part]) -> list[NDArray[np.int64]]:
         else:
             found.append(_addresses(part))
     return found
+
+
+def _whole_numbers(indices: Any) -> NDArray[np.int64] | None:
+    """Indices of samples; None if they are something else, such as names."""
+    if isinstance(indices, Tensor):
+        indices = indices.cpu()
+    found = np.asarray(indices)
+    return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iu" else None
 
 
 def _addresses(part: Part) -> NDArray[np.int64]:

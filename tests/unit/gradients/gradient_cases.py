@@ -174,6 +174,20 @@ class SlicedBias(nn.Module):
         return self.last(functional.max_pool2d(y, 2).flatten(1))
 
 
+class BiasColumn(nn.Module):
+    """A linear layer whose bias is the last column of its matrix, then one with a sliced bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(5, 65))
+        self.last = nn.Linear(5, CLASSES, bias=False)
+        self.bias = nn.Parameter(torch.randn(2 * CLASSES))
+
+    def forward(self, x):
+        y = functional.linear(x.flatten(1)[:, :64], self.matrix[:, :-1], self.matrix[:, -1])
+        return functional.linear(y.tanh(), self.last.weight, self.bias[::2])
+
+
 def model(name, shape, **options):
     return lambda: tacit.models.build(name, shape, CLASSES, **options)
 
@@ -277,6 +291,7 @@ MADE: dict[str, tuple] = {
         IMAGE,
     ),
     "sliced bias": (SlicedBias, IMAGE),
+    "bias in a column": (BiasColumn, IMAGE),
     "depthwise": (
         sequential(
             layer(nn.Conv2d, 2, 4, 3, groups=2, bias=False), layer(nn.GroupNorm, 2, 4), nn.SiLU,

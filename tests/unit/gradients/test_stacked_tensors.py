@@ -6,7 +6,7 @@ from gradient_cases import CASES, Case, gradients_apart, gradients_together, lar
 from torch import nn
 from torch.nn import functional
 
-from tacit.gradients.passes import write_stacked
+from tacit.gradients.passes import losses, write_one, write_stacked
 from tacit.gradients.rules import RULES
 from tacit.gradients.stacked import NotStackable, Stack, Stacked
 
@@ -183,3 +183,20 @@ def test_products_with_vectors_need_no_vmap(shapes, which):
     found = RULES[torch.matmul](a, b)
     assert found.shape == expected.shape[1:]
     torch.testing.assert_close(found.rows, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_a_client_whose_classes_are_all_ignored_has_the_gradient_zero():
+    scores, labels = torch.randn(3, 6, 4), torch.randint(4, (3, 6))
+    labels[1], labels[2, :3] = -100, -100
+
+    def loss(models, arrays):
+        return functional.cross_entropy(models[0], arrays[0])
+
+    found, expected = torch.empty_like(scores), torch.empty_like(scores)
+    write_stacked(loss, [scores], [labels], [found])
+    for client in range(3):
+        write_one(loss, [scores[client]], [labels[client]], [expected[client]])
+    assert torch.equal(found[1], torch.zeros(6, 4))
+    torch.testing.assert_close(found, expected)
+    values = losses(loss, [scores], [labels])
+    assert values.isnan().tolist() == [False, True, False]

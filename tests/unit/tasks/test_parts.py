@@ -177,10 +177,11 @@ def subsets(*indices, of=SAMPLES):
         [Subset(SAMPLES, range(k, k + 40)) for k in (0, 30, 60)],
         [Subset(Subset(SAMPLES, range(50, 100)), range(40)), *subsets(range(20), range(89, 99))],
         [SAMPLES] * 3,
+        subsets(range(90, 100), range(-1, -20, -1), torch.arange(30)),
     ],
     ids=[
         "the same rows", "one row", "several calls", "the same arrays", "overlapping views",
-        "overlapping subsets", "a subset of a subset", "the same Dataset",
+        "overlapping subsets", "a subset of a subset", "the same Dataset", "from the end",
     ],
 )  # fmt: skip
 def test_a_guarantee_is_refused_if_several_clients_hold_a_row(parts):
@@ -203,6 +204,36 @@ def test_subsets_that_share_no_sample_are_trained_on(of):
     ]
     with pytest.warns(tacit.Caution, match="plain arrays"):
         private_run(parts)
+
+
+class Named(Pairs):
+    """Samples by name."""
+
+    def __getitem__(self, k):
+        return super().__getitem__(int(k))
+
+
+class Twice(Subset):
+    """Every sample of a subset two times."""
+
+    def __len__(self):
+        return 2 * len(self.indices)
+
+    def __getitem__(self, k):
+        return self.dataset[self.indices[k // 2]]
+
+    def __getitems__(self, indices):
+        return [self[k] for k in indices]
+
+
+@pytest.mark.parametrize(
+    "given", [Subset(Named(4), ["0", "3"]), Twice(Pairs(9), [1, 7])], ids=["named", "repeated"]
+)
+def test_subsets_of_other_kinds_are_datasets_of_their_own(given):
+    part = as_part(given, 0)
+    assert len(part[0]) == len(given)
+    assert part.dataset is given
+    assert part.rows.tolist() == list(range(len(given)))
 
 
 def test_plain_arrays_do_not_say_whose_rows_they_are():

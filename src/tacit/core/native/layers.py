@@ -82,6 +82,7 @@ def dots(left: Tensor, right: Tensor, start: Tensor | None, out: Tensor) -> None
         and all(part.stride(2) == 1 or width == 1 for part in (left, right))
         and (start is None or start.shape == (k, rows))
         and (start is None or k == 1 or start.stride(0) == left.stride(0))
+        and (start is None or rows == 1 or start.stride(1) == 1)
     ):
         raise ValueError(f"products of {tuple(left.shape)} and {tuple(right.shape)}")
     call(
